@@ -42,6 +42,8 @@ void sigmoid(float* x, int64_t n) noexcept;
 void soft_cap(float* x, float cap, int64_t n) noexcept;
 /// x *= factor.
 void scale_inplace(float* x, float factor, int64_t n) noexcept;
+/// Each row of x [rows, cols] *= gains [cols], element by element.
+void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) noexcept;
 
 /// 1 + factor ln(1 + floor(position / period)): what queries far in are scaled by (Ministral 3).
 inline float position_scale(int32_t position, int64_t period, float factor) noexcept {
@@ -94,6 +96,7 @@ void relu(float* x, int64_t n);
 void relu_squared(float* x, int64_t n);
 void soft_cap(float* x, float cap, int64_t n);
 void scale_inplace(float* x, float factor, int64_t n);
+void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols);
 void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
                        float factor, int64_t rows, int64_t cols);
 void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,

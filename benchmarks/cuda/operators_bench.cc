@@ -89,8 +89,8 @@ const RowOperator kOperators[] = {
                                of.stream);
      }},
     {"decay_gates", 8, [](const RowOperands& of) {
-       cuda::decay_gates(of.y, of.shape.stride, of.vector, of.vector, of.shape.rows, of.shape.cols,
-                         of.stream);
+       cuda::decay_gates(of.x, of.shape.stride, of.vector, of.y, of.shape.stride, of.shape.rows,
+                         of.shape.cols, of.stream);
      }}};
 
 // Arguments: operator, rows, columns.
@@ -154,11 +154,11 @@ class Recurrence {
     weights_ = operands.floats(kRecurrent.columns() * kRecurrent.taps);
   }
   void convolve(int round) {
-    cuda::causal_conv_silu(kRecurrent, weights_, x_, kRecurrent.columns(), runs(round), y_,
+    cuda::causal_conv_silu(kRecurrent, weights_, nullptr, x_, kRecurrent.columns(), runs(round), y_,
                            kRecurrent.columns(), operands.stream());
   }
   void apply_rule(int round) {
-    cuda::gated_delta_rule(
+    cuda::recurrent_rule(
         kRecurrent,
         {x_, kRecurrent.columns(), learned_, kRecurrent.value_heads, kept_, kRecurrent.value_heads},
         runs(round), y_, kRecurrent.columns(), operands.stream());

@@ -18,8 +18,9 @@ constexpr int64_t kDeltaColumns = 64;
 constexpr int64_t kShareElements = 1 << 14;
 
 // A block of columns of one run.
-void convolve(const RecurrentShape& shape, const float* weights, const float* x, int64_t x_stride,
-              const StateRun& run, float* y, int64_t y_stride, int64_t begin, int64_t columns) {
+void convolve(const RecurrentShape& shape, const float* weights, const float* bias, const float* x,
+              int64_t x_stride, const StateRun& run, float* y, int64_t y_stride, int64_t begin,
+              int64_t columns) {
   const int64_t before = shape.taps - 1;
   alignas(64) float turned[RecurrentShape::kMostTaps * kConvColumns];
   for (int64_t c = 0; c < columns; ++c)
@@ -43,8 +44,8 @@ void convolve(const RecurrentShape& shape, const float* weights, const float* x,
   const float* inputs[RecurrentShape::kMostTaps];
   for (int64_t t = 0; t < run.count; ++t) {
     for (int64_t j = 0; j < shape.taps; ++j) inputs[j] = input(t - before + j);
-    variant.conv_silu_row(inputs, turned, shape.taps, y + (run.row + t) * y_stride + begin,
-                          columns);
+    variant.conv_silu_row(inputs, turned, bias ? bias + begin : nullptr, shape.taps,
+                          y + (run.row + t) * y_stride + begin, columns);
   }
   const auto leave = [&](int64_t tokens, float* state) {
     for (int64_t j = 0; j < before; ++j)
@@ -68,13 +69,15 @@ void copy_columns(const RecurrentShape& shape, const float* from, float* to, int
   }
 }
 
-void apply_rule(const RecurrentShape& shape, const DeltaRows& rows, const StateRun& run, float* out,
+void apply_rule(const RecurrentShape& shape, const RuleRows& rows, const StateRun& run, float* out,
                 int64_t out_stride, int64_t head, int64_t begin, int64_t columns) {
   const int64_t key_head = head * shape.key_heads / shape.value_heads;
-  DeltaCall call{};
+  RuleCall call{};
   call.key_width = shape.key_width;
   call.value_width = shape.value_width;
+  call.is_delta = shape.is_delta();
   call.q_factor = 1 / std::sqrt(static_cast<float>(shape.key_width));
+  call.skip = rows.skip ? rows.skip[head] : 0;
   call.stride = rows.qkv_stride;
   call.kept_stride = rows.kept_stride;
   call.learned_stride = rows.learned_stride;
@@ -85,14 +88,14 @@ void apply_rule(const RecurrentShape& shape, const DeltaRows& rows, const StateR
   const auto go = [&](int64_t first, int64_t tokens) {
     const int64_t row = run.row + first;
     const float* qkv = rows.qkv + row * rows.qkv_stride;
-    call.q = qkv + key_head * shape.key_width;
-    call.k = call.q + shape.key_columns();
-    call.v = qkv + 2 * shape.key_columns() + head * shape.value_width;
+    call.q = qkv + shape.first_query() + key_head * shape.key_width;
+    call.k = qkv + shape.first_key() + key_head * shape.key_width;
+    call.v = qkv + shape.first_value() + head * shape.value_width;
     call.kept = rows.kept + row * rows.kept_stride + head;
     call.learned = rows.learned + row * rows.learned_stride + head;
     call.out = out + row * out_stride + head * shape.value_width;
     call.tokens = tokens;
-    variant.delta_rule(call, run.to + head * shape.matrix_floats());
+    variant.recurrent_rule(call, run.to + head * shape.matrix_floats());
   };
   copy_columns(shape, run.from, run.to, head, begin, columns);
   if (run.kept > 0) {
@@ -103,8 +106,8 @@ void apply_rule(const RecurrentShape& shape, const DeltaRows& rows, const StateR
 }
 }  // namespace
 
-void causal_conv_silu(const RecurrentShape& shape, const float* weights, const float* x,
-                      int64_t x_stride, std::span<const StateRun> runs, float* y,
+void causal_conv_silu(const RecurrentShape& shape, const float* weights, const float* bias,
+                      const float* x, int64_t x_stride, std::span<const StateRun> runs, float* y,
                       int64_t y_stride) noexcept {
   const int64_t blocks = (shape.columns() + kConvColumns - 1) / kConvColumns;
   int64_t rows = 0;
@@ -113,25 +116,34 @@ void causal_conv_silu(const RecurrentShape& shape, const float* weights, const f
   const int64_t of_one = std::max<int64_t>(rows * shape.columns() / std::max<int64_t>(all, 1), 1);
   deal_each(all, std::max<int64_t>(kShareElements / of_one, 1), [&](int64_t i) {
     const int64_t begin = i % blocks * kConvColumns;
-    convolve(shape, weights, x, x_stride, runs[static_cast<size_t>(i / blocks)], y, y_stride, begin,
-             std::min(kConvColumns, shape.columns() - begin));
+    convolve(shape, weights, bias, x, x_stride, runs[static_cast<size_t>(i / blocks)], y, y_stride,
+             begin, std::min(kConvColumns, shape.columns() - begin));
   });
 }
 
-void decay_gates(float* x, int64_t stride, const float* a_log, const float* bias, int64_t rows,
-                 int64_t heads) noexcept {
+void time_steps(float* x, int64_t stride, const float* bias, float low, float high, int64_t rows,
+                int64_t heads) noexcept {
   deal_each(rows, 1024 / std::max<int64_t>(heads, 1), [&](int64_t row) {
     for (int64_t head = 0; head < heads; ++head) {
       float& value = x[row * stride + head];
       const float z = value + bias[head];
       const float softplus = z > 20 ? z : std::log1p(std::exp(z));
-      value = std::exp(-std::exp(a_log[head]) * softplus);
+      value = std::min(std::max(softplus, low), high);
     }
   });
 }
 
-void gated_delta_rule(const RecurrentShape& shape, const DeltaRows& rows,
-                      std::span<const StateRun> runs, float* out, int64_t out_stride) noexcept {
+void decay_gates(const float* steps, int64_t steps_stride, const float* a_log, float* kept,
+                 int64_t kept_stride, int64_t rows, int64_t heads) noexcept {
+  deal_each(rows, 1024 / std::max<int64_t>(heads, 1), [&](int64_t row) {
+    for (int64_t head = 0; head < heads; ++head)
+      kept[row * kept_stride + head] =
+          std::exp(-std::exp(a_log[head]) * steps[row * steps_stride + head]);
+  });
+}
+
+void recurrent_rule(const RecurrentShape& shape, const RuleRows& rows,
+                    std::span<const StateRun> runs, float* out, int64_t out_stride) noexcept {
   const int64_t blocks = (shape.value_width + kDeltaColumns - 1) / kDeltaColumns;
   const int64_t of_run = shape.value_heads * blocks;
   deal_each(static_cast<int64_t>(runs.size()) * of_run,

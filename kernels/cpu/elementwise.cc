@@ -101,6 +101,12 @@ void scale_inplace(float* x, float factor, int64_t n) noexcept {
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.scale(x + begin, factor, count); });
 }
 
+void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) noexcept {
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    for (int64_t i = 0; i < cols; ++i) x[row * cols + i] *= gains[i];
+  });
+}
+
 void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
                        float factor, int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();

@@ -54,10 +54,12 @@ struct QuantisedCall {
   int64_t ldy;
 };
 
-/// Tokens of one head of the gated delta rule (kernels/delta_rule.h), in the order of their rows.
-struct DeltaCall {
+/// Tokens of one head of a recurrent rule (kernels/delta_rule.h), in the order of their rows.
+struct RuleCall {
   int64_t key_width, value_width;
-  float q_factor;
+  bool is_delta;   ///< else the state space rule
+  float q_factor;  ///< of the delta rule
+  float skip;
   const float *q, *k, *v;  ///< of the first token; row stride `stride`
   int64_t stride;
   const float *kept, *learned;  ///< likewise
@@ -107,11 +109,12 @@ struct Variant {
   void (*gelu_erf)(float* x, int64_t n);
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*scale)(float* x, float factor, int64_t n);
-  /// y[c] = silu(sum over j < taps of weights[j * columns + c] inputs[j][c]).
-  void (*conv_silu_row)(const float* const* inputs, const float* weights, int64_t taps, float* y,
-                        int64_t columns);
+  /// y[c] = silu(bias[c] + sum over j < taps of weights[j * columns + c] inputs[j][c]); without
+  /// bias null.
+  void (*conv_silu_row)(const float* const* inputs, const float* weights, const float* bias,
+                        int64_t taps, float* y, int64_t columns);
   /// `matrix` [key_width, value_width] of the head.
-  void (*delta_rule)(const DeltaCall& call, float* matrix);
+  void (*recurrent_rule)(const RuleCall& call, float* matrix);
   void (*softmax)(float* x, int64_t n);
   void (*to_f32)(DType from, const void* source, float* to, int64_t n);
   void (*from_f32)(DType to, const float* source, void* destination, int64_t n);

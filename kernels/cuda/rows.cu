@@ -94,6 +94,13 @@ scale_rows_kernel(float* x, RowsShape shape, float factor, const int32_t* positi
     x[row * shape.stride + col] *= factor;
 }
 
+SLUICE_KERNEL(kThreads)
+scale_columns_kernel(float* x, const float* gains, RowsShape shape) {
+  const int64_t row = block_x();
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    x[row * shape.stride + col] *= gains[col];
+}
+
 SLUICE_KERNEL(kThreads) soft_cap_kernel(float* x, float cap, int64_t n) {
   const int64_t i = element_index();
   if (i < n) x[i] = cap * tanh_of(x[i] / cap);
@@ -216,6 +223,12 @@ void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* p
   if (shape.rows == 0) return;
   launch("scale_rows", scale_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
          shape, factor, positions, period);
+}
+
+void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("scale_columns", scale_columns_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
+         gains, shape);
 }
 
 void soft_cap(float* x, float cap, int64_t n, Stream stream) {

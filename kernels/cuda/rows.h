@@ -21,6 +21,8 @@ void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream
 /// (kernels/elementwise.h).
 void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,
                 int64_t period, Stream stream);
+/// x *= gains [cols] in every row.
+void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream);
 /// x = cap tanh(x / cap), n elements.
 void soft_cap(float* x, float cap, int64_t n, Stream stream);
 /// y = x's columns as q, k and v of all groups, both of one shape (kernels/elementwise.h).

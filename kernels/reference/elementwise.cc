@@ -122,6 +122,10 @@ void scale_inplace(float* x, float factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows * cols; ++i) x[i] *= gains[i % cols];
+}
+
 void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
                        float factor, int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row) {

@@ -36,7 +36,8 @@ def draw(config, seed):
         shape = tuple(parameter.shape)
         if tied and name.startswith(("lm_head", "embed_out")):
             continue
-        if "linear_attn" in name and draw_delta_net(w, name, shape):
+        if any(part in name for part in ("linear_attn.", "mixer.", ".mamba.")) and \
+                draw_recurrence(w, name, shape):
             continue
         if is_norm(name):
             is_gain = name.endswith(".weight")
@@ -68,8 +69,8 @@ def draw(config, seed):
     return w.tensors
 
 
-def draw_delta_net(w, name, shape):
-    """What a gated delta net has of its own: gates that keep some of a state for dozens of tokens, a
+def draw_recurrence(w, name, shape):
+    """What a gated delta net or a state space has of its own: gates that keep some of a state for dozens of tokens, a
     gain that is stored as it is. Whether `name` was one of these."""
     if name.endswith("A_log"):
         w.normal(name, shape, 0.5)
@@ -131,6 +132,27 @@ QWEN3_5_ODD = {"linear_num_key_heads": 1, "linear_num_value_heads": 3, "linear_k
                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
                "rope_parameters": {"rope_type": "default", "rope_theta": 300.0,
                                    "partial_rotary_factor": 0.5}}
+
+# State spaces, and nothing else.
+MAMBA2 = {"num_heads": 4, "head_dim": 8, "expand": 2, "n_groups": 2, "state_size": 8,
+          "conv_kernel": 4, "chunk_size": 16, "intermediate_size": "none",
+          "num_attention_heads": "none", "num_key_value_heads": "none",
+          "max_position_embeddings": "none"}
+MAMBA2_ODD = {**MAMBA2, "hidden_size": 18, "num_heads": 3, "head_dim": 12, "n_groups": 1,
+              "state_size": 5, "conv_kernel": 3, "use_conv_bias": False,
+              "time_step_limit": [0.05, 0.15], "num_hidden_layers": 3, "vocab_size": 53}
+# Beside attention.
+GRANITE4 = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8,
+            "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 16,
+            "shared_intermediate_size": 24, "attention_multiplier": 0.7,
+            "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.5,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+GRANITE4_ODD = {**GRANITE4, "hidden_size": 18, "num_attention_heads": 3, "num_key_value_heads": 1,
+                "mamba_n_heads": 6, "mamba_d_head": 6, "mamba_n_groups": 2, "mamba_d_state": 5,
+                "mamba_d_conv": 3, "mamba_conv_bias": False, "shared_intermediate_size": 29,
+                "vocab_size": 53, "position_embedding_type": "rope", "rope_theta": 300.0,
+                "layer_types": ["full_attention", "linear_attention", "linear_attention"]}
 
 # Latent attention; queries by way of a row of their own in the first.
 LATENT = {"num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
@@ -228,6 +250,12 @@ FIXTURES = (
                 residual_multiplier=1.3, logits_scaling=0.5, attention_bias=True, mlp_bias=True,
                 intermediate_size=29, num_attention_heads=3, num_key_value_heads=1, hidden_size=18,
                 vocab_size=53)),
+    *pair("mamba2", "Mamba2ForCausalLM", sizes("mamba2", **MAMBA2),
+          sizes("mamba2", tie_word_embeddings=True, **MAMBA2_ODD)),
+    *pair("granitemoehybrid", "GraniteMoeHybridForCausalLM",
+          sizes("granitemoehybrid", num_local_experts=0, tie_word_embeddings=True,
+                pad_token_id=None, **GRANITE4),
+          sizes("granitemoehybrid", num_local_experts=0, **GRANITE4_ODD)),
     *pair("cohere", "CohereForCausalLM",
           sizes("cohere", logit_scale=0.25, tie_word_embeddings=True, rope_theta=10000.0),
           sizes("cohere", logit_scale=1.5, tie_word_embeddings=True, attention_bias=True,

@@ -313,6 +313,15 @@ FIXTURES += pair(
                  **{**decoders.QWEN3_5_ODD, **SHARED_GATED_ODD, "num_experts_per_tok": 3,
                     "linear_num_key_heads": 2, "linear_num_value_heads": 6}))
 
+# Experts beside the MLP of each layer, behind a state space or attention.
+FIXTURES += pair(
+    "granitemoehybrid-moe", "GraniteMoeHybridForCausalLM",
+    decoders.sizes("granitemoehybrid", num_local_experts=6, num_experts_per_tok=2,
+                   **{**decoders.GRANITE4, "intermediate_size": 10}),
+    decoders.sizes("granitemoehybrid", num_local_experts=5, num_experts_per_tok=3,
+                   **{**decoders.GRANITE4_ODD, "intermediate_size": 7}),
+    granite_on_disk)
+
 # Flash: what "first_k_dense_replace" says is not what layers are.
 FLASH = {key: value for key, value in V3.items() if key != "first_k_dense_replace"}
 FIXTURES += pair(

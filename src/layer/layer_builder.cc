@@ -194,6 +194,14 @@ void LayerBuilder::scale(View in_out, float factor) {
   append(op);
 }
 
+void LayerBuilder::scale_columns(std::string_view gains, View in_out) {
+  check_slot(in_out);
+  Operator op{
+      .kind = Kind::kScaleColumns, .out = in_out, .weight = weight(gains, WeightKind::kVector)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == in_out.cols, "a gain for each column");
+  append(op);
+}
+
 void LayerBuilder::scale_by_position(View in_out, float factor, int64_t period, int32_t shift) {
   SLUICE_ASSERT(period > 0, "positions are counted in periods");
   Operator op{.kind = Kind::kScaleByPosition, .out = in_out};
@@ -260,36 +268,52 @@ void LayerBuilder::expand(std::string_view role, int64_t heads, int64_t keys, Vi
   append(op);
 }
 
-void LayerBuilder::convolve(std::string_view role, const RecurrentShape& shape, View in, View out) {
-  check_slot(in);
-  check_slot(out);
-  Operator op{
-      .kind = Kind::kConvolve, .out = out, .in = {in}, .weight = weight(role, WeightKind::kVector)};
+void LayerBuilder::convolve(std::string_view role, std::string_view bias,
+                            const RecurrentShape& shape, View in, View out) {
+  Operator op{.kind = Kind::kConvolve,
+              .out = out,
+              .in = {in},
+              .weight = weight(role, WeightKind::kVector),
+              .bias = weight(bias, WeightKind::kVector)};
   SLUICE_ASSERT(in.slot != out.slot && in.cols == shape.columns() && out.cols == in.cols &&
-                    shape_of(op.weight).cols == shape.columns() * shape.taps,
+                    shape_of(op.weight).cols == shape.columns() * shape.taps &&
+                    (op.bias < 0 || shape_of(op.bias).cols == in.cols),
                 "a convolution has taps for each column");
   append(op);
 }
 
-void LayerBuilder::decay(std::string_view a_log, std::string_view bias, View in_out) {
-  check_slot(in_out);
+void LayerBuilder::time_steps(std::string_view bias, float low, float high, View in_out) {
+  Operator op{.kind = Kind::kTimeSteps, .out = in_out, .bias = weight(bias, WeightKind::kVector)};
+  op.low = low;
+  op.high = high;
+  SLUICE_ASSERT(shape_of(op.bias).cols == in_out.cols && low <= high, "steps are one a head");
+  append(op);
+}
+
+void LayerBuilder::decay(std::string_view a_log, View steps, View out) {
   Operator op{.kind = Kind::kDecay,
-              .out = in_out,
-              .weight = weight(a_log, WeightKind::kVector),
-              .bias = weight(bias, WeightKind::kVector)};
-  SLUICE_ASSERT(shape_of(op.weight).cols == in_out.cols && shape_of(op.bias).cols == in_out.cols,
+              .out = out,
+              .in = {steps},
+              .weight = weight(a_log, WeightKind::kVector)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == out.cols && steps.cols == out.cols &&
+                    (steps == out || !overlap(steps, out)),
                 "gates are one a head");
   append(op);
 }
 
-void LayerBuilder::delta_rule(const RecurrentShape& shape, View qkv, View learned, View kept,
-                              View out) {
-  for (const View& view : {qkv, learned, kept, out}) check_slot(view);
+void LayerBuilder::recurrent_rule(const RecurrentShape& shape, View qkv, View learned, View kept,
+                                  std::string_view skip, View out) {
+  Operator op{.kind = Kind::kRecurrentRule,
+              .out = out,
+              .in = {qkv, learned, kept},
+              .weight = weight(skip, WeightKind::kVector)};
+  SLUICE_ASSERT(op.weight < 0 || shape_of(op.weight).cols == shape.value_heads,
+                "each head adds its values to an extent");
   SLUICE_ASSERT(qkv.cols == shape.columns() && out.cols == shape.value_columns() &&
                     learned.cols == shape.value_heads && kept.cols == shape.value_heads &&
                     out.slot != qkv.slot && out.slot != learned.slot && out.slot != kept.slot,
                 "a recurrent state's shapes fit together");
-  append({.kind = Kind::kDeltaRule, .out = out, .in = {qkv, learned, kept}});
+  append(op);
 }
 
 void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequencies,

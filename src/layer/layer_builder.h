@@ -63,6 +63,8 @@ class LayerBuilder {
   void scale(View in_out, float factor);
   /// `in_out` *= 1 + factor ln(1 + floor((position + shift) / period)), by row.
   void scale_by_position(View in_out, float factor, int64_t period, int32_t shift = 0);
+  /// Each row of a slot, by a vector.
+  void scale_columns(std::string_view gains, View in_out);
   /// `groups` groups of heads of q, one of k and one of v; both are slots.
   void regroup(View in, View out, int64_t groups, int64_t head_dim);
   /// Every (in.cols / out.cols)-th head of `in` from the `first`; `in` is a slot.
@@ -72,12 +74,16 @@ class LayerBuilder {
   /// the rest of the rows. Both are slots.
   void absorb(std::string_view role, int64_t heads, int64_t keys, View in, View out);
   void expand(std::string_view role, int64_t heads, int64_t keys, View in, View out);
-  /// Of a layer with a recurrent state of that shape; all are slots. The convolution's weights are
-  /// a vector, [columns, taps].
-  void convolve(std::string_view role, const RecurrentShape& shape, View in, View out);
-  void decay(std::string_view a_log, std::string_view bias, View in_out);
-  /// `learned` and `kept` [rows, value heads].
-  void delta_rule(const RecurrentShape& shape, View qkv, View learned, View kept, View out);
+  /// Of a layer with a recurrent state of that shape. The convolution's weights are a vector,
+  /// [columns, taps].
+  void convolve(std::string_view role, std::string_view bias, const RecurrentShape& shape, View in,
+                View out);
+  void time_steps(std::string_view bias, float low, float high, View in_out);
+  /// `out` is `steps`, or another slot's.
+  void decay(std::string_view a_log, View steps, View out);
+  /// `learned` and `kept` [rows, value heads]; `skip`: a vector of as many, or none.
+  void recurrent_rule(const RecurrentShape& shape, View qkv, View learned, View kept,
+                      std::string_view skip, View out);
   /// `frequencies` stay with the model.
   void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor,
             RopeLayout layout = RopeLayout::kHalves);

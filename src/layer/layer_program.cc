@@ -21,7 +21,8 @@ bool covers(const View& outer, const View& inner) noexcept {
 bool Operator::is_in_place() const noexcept {
   return kind == Kind::kNorm || kind == Kind::kNormHeads || kind == Kind::kAdd ||
          kind == Kind::kRope || kind == Kind::kActivate || kind == Kind::kScale ||
-         kind == Kind::kScaleByPosition || kind == Kind::kDecay || kind == Kind::kAddWeighted;
+         kind == Kind::kScaleByPosition || kind == Kind::kTimeSteps ||
+         kind == Kind::kScaleColumns || kind == Kind::kAddWeighted;
 }
 
 bool AttendSpec::operator==(const AttendSpec& other) const noexcept {
@@ -34,7 +35,8 @@ bool Operator::operator==(const Operator& other) const noexcept {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
                     one.eps, one.offset, one.heads, one.rope, one.attend, one.factor, one.router,
                     one.up, one.down, one.down_bias, one.clamp, one.work, one.narrow_for,
-                    one.codes_for, one.narrow, one.codes, one.weighs_inputs, one.shift);
+                    one.codes_for, one.narrow, one.codes, one.weighs_inputs, one.shift, one.low,
+                    one.high);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

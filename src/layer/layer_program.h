@@ -73,6 +73,7 @@ struct Operator {
     kLinear,             ///< out = in W^T + bias, W the matrix `weight` [out.cols, in.cols]
     kScale,              ///< out *= `factor`
     kScaleByPosition,    ///< out *= 1 + `factor` ln(1 + floor(the row's position / `offset`))
+    kScaleColumns,       ///< out *= the vector `weight`, element by element
     kRegroup,  ///< out = in, in `heads` groups of some heads of q, one of k, one of v, as all of q,
                ///< then k, then v; heads of `offset` columns
     kTakeHeads,  ///< out = `heads` heads of in: its `offset`th and every so manieth as it is wider
@@ -87,18 +88,21 @@ struct Operator {
               ///< (latent attention's queries; arXiv:2405.04434)
     kExpand,  ///< of each head: out = the rows behind these times in's last columns, as many as
               ///< the matrix has (latent attention's answers)
-    kConvolve,   ///< out = silu of the causal convolution of in with the vector `weight`
-                 ///< (kernels/delta_rule.h); the layer's recurrent state keeps its window
-    kDecay,      ///< out = exp(-exp(`weight`) softplus(out + `bias`)), one column a head
-    kDeltaRule,  ///< out = what the layer's recurrent state answers to in[0], having kept in[2] of
-                 ///< itself and learned in[1] of what is new (gated delta rule)
-    kRoute,      ///< out = the experts that each row of in goes to, and their weights (RoutedTo,
-                 ///< `router.chosen` of them), in's columns being scores; `weight` corrects these
-    kExperts,    ///< out = of each row of in[0], the sum over the experts that in[1] says of their
-                 ///< weight times W_down (activation(W_gate x) * W_up x), W the expert's rows of
-                 ///< `weight`, `up` and `down`, experts rising; computed in `work`. Where they are
-                 ///< there, `bias` is added to W_gate x and W_up x (of each expert their elements
-                 ///< by turns), `down_bias` to what is weighted, and `clamp` gates
+    kConvolve,   ///< out = silu of the causal convolution of in with the vector `weight`, and the
+                 ///< vector `bias` (kernels/delta_rule.h); the layer's recurrent state keeps its
+                 ///< window
+    kTimeSteps,  ///< out = softplus(out + `bias`), from `low` to `high`; one column a head
+    kDecay,      ///< out = exp(-exp(`weight`) in), one column a head; out may be in
+    kRecurrentRule,  ///< out = what the layer's recurrent state answers to in[0], having kept in[2]
+                     ///< of itself and learned in[1] of what is new, as its shape says; the vector
+                     ///< `weight` has how much of its values each head adds to that
+    kRoute,    ///< out = the experts that each row of in goes to, and their weights (RoutedTo,
+               ///< `router.chosen` of them), in's columns being scores; `weight` corrects these
+    kExperts,  ///< out = of each row of in[0], the sum over the experts that in[1] says of their
+               ///< weight times W_down (activation(W_gate x) * W_up x), W the expert's rows of
+               ///< `weight`, `up` and `down`, experts rising; computed in `work`. Where they are
+               ///< there, `bias` is added to W_gate x and W_up x (of each expert their elements
+               ///< by turns), `down_bias` to what is weighted, and `clamp` gates
     kAddWeighted,  ///< out += in[0] times the row's value in in[1]
     kActivate,     ///< out = activation(out)
     kGate,         ///< out = activation(in[0]) * in[1]; out may be in[0]
@@ -127,6 +131,8 @@ struct Operator {
   int32_t shift = 0;           ///< of kScaleByPosition: added to positions
   View work;         ///< columns that an operator computes in, which hold nothing before and behind
   float factor = 1;  ///< of kRope: of the rotated values
+  float low = 0;     ///< of kTimeSteps
+  float high = 0;
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
   // Put in by fused() (src/layer/fuse.h).
   int32_t narrow_for = -1;  ///< copies of `out` that are made with it: as the product with this

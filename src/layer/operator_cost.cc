@@ -41,7 +41,8 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kNormHeads:
     case Kind::kScale:
     case Kind::kScaleByPosition:
-    case Kind::kDecay:
+    case Kind::kScaleColumns:
+    case Kind::kTimeSteps:
     case Kind::kActivate: return {out, out};
     case Kind::kAdd: return {op.in[0].cols + out, out};
     case Kind::kAddWeighted: return {op.in[0].cols + op.in[1].cols + out, out};
@@ -58,7 +59,8 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kAbsorb:
     case Kind::kExpand:
     case Kind::kConvolve:
-    case Kind::kDeltaRule:
+    case Kind::kDecay:
+    case Kind::kRecurrentRule:
     case Kind::kAttend:
     case Kind::kLogits: break;
   }
@@ -100,11 +102,11 @@ OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
         kF32 * static_cast<double>(sublayer.weights[static_cast<size_t>(op.weight)].rows);
   // q k and the weighted sum of v, for every head.
   if (op.kind == Kind::kAttend) cost.flops = 4 * static_cast<double>(op.in[0].cols);
-  // Each element decays, answers twice and learns; the state itself is read and written once a run.
-  if (op.kind == Kind::kConvolve || op.kind == Kind::kDeltaRule) {
+  // The state itself is read and written once a run.
+  if (op.kind == Kind::kConvolve || op.kind == Kind::kRecurrentRule) {
     const RecurrentShape& shape = model.state_of(sublayer.state).recurrent;
     cost.flops = op.kind == Kind::kConvolve ? 2 * static_cast<double>(shape.taps * shape.columns())
-                                            : 8 * static_cast<double>(shape.matrices_floats());
+                                            : shape.rule_flops();
   }
   return cost;
 }

@@ -42,13 +42,44 @@ bool nests_too_deep(std::string_view text) {
   }
   return false;
 }
+// Python writes words for what JSON has no numbers for.
+std::string with_floats_as_objects(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      out += text.substr(i++, 2);
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    size_t length = 0;
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+      if (!in_string && length == 0 && text.substr(i).starts_with(word)) length = word.size();
+    if (length > 0)
+      out += fmt::format(R"({{"__float__": "{}"}})", text.substr(i, length));
+    else
+      out += text[i];
+    i += length > 0 ? length - 1 : 0;
+  }
+  return out;
+}
+
+// A number, or what with_floats_as_objects() has made of one; else NaN.
+double float_of(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_object() || value.size() != 1) return NAN;
+  const auto word = value.find("__float__");
+  if (word == value.end() || !word->is_string()) return NAN;
+  return *word == "Infinity" ? INFINITY : *word == "-Infinity" ? -INFINITY : NAN;
+}
 }  // namespace
 
 ModelConfig::ModelConfig(std::string_view json_text, std::string origin)
     : json_(std::make_unique<Json>()), origin_(std::move(origin)) {
   if (nests_too_deep(json_text))
     refuse("nested too deep for a config.json", "download config.json again from the model's page");
-  json_->value = nlohmann::json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  json_->value =
+      nlohmann::json::parse(with_floats_as_objects(json_text), nullptr, /*allow_exceptions=*/false);
   if (!json_->value.is_object())
     refuse("not a JSON object", "download config.json again from the model's page");
 }
@@ -147,15 +178,16 @@ std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
   return out;
 }
 
-std::vector<double> ModelConfig::numbers(std::string_view key) const {
+std::vector<double> ModelConfig::numbers(std::string_view key, bool may_be_infinite) const {
   const nlohmann::json* value = json_->find(key);
   std::vector<double> out;
   if (!value) return out;
   if (!value->is_array()) refuse(fmt::format("\"{}\" is not a list", key), "mend the config.json");
   for (const nlohmann::json& element : *value) {
-    if (!element.is_number() || !std::isfinite(element.get<double>()))
+    const double number = float_of(element);
+    if (may_be_infinite ? std::isnan(number) : !std::isfinite(number))
       refuse(fmt::format("\"{}\" is not a list of numbers", key), "mend the config.json");
-    out.push_back(element.get<double>());
+    out.push_back(number);
   }
   return out;
 }

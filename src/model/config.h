@@ -14,7 +14,8 @@ namespace sluice {
 /// A parsed config.json, asked key by key; errors name file and key.
 class ModelConfig {
  public:
-  /// Parses `json_text`; `origin` (a path) appears in errors. Errors: kFile when it is not a JSON
+  /// Parses `json_text`; `origin` (a path) appears in errors. Python's Infinity and NaN are read as
+  /// transformers 5 writes them, {"__float__": "Infinity"}. Errors: kFile when it is not a JSON
   /// object.
   ModelConfig(std::string_view json_text, std::string origin);
   ~ModelConfig();
@@ -34,8 +35,8 @@ class ModelConfig {
   std::string text_or_number(std::string_view key, std::string fallback) const;
   /// One integer or a list of them; empty when absent.
   std::vector<int32_t> integers(std::string_view key) const;
-  /// The numbers of a list; empty when absent.
-  std::vector<double> numbers(std::string_view key) const;
+  /// The numbers of a list; empty when absent. Finite, unless they may be infinite.
+  std::vector<double> numbers(std::string_view key, bool may_be_infinite = false) const;
   /// The strings of a list; empty when absent.
   std::vector<std::string> texts(std::string_view key) const;
   /// A nested object (rope_scaling), or nothing when absent or null.

@@ -206,8 +206,8 @@ TEST_P(MixedAdapters, RequestsGetTheTokensTheyGetAloneUnderAnyPolicy) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, MixedAdapters,
                          ::testing::Values("llama-tiny-gqa", "gemma2-tiny", "qwen3-5-tiny",
-                                           "deepseek-v2-tiny", "opt-350m-tiny", "mixtral-odd",
-                                           "qwen2-tiny:int4-g32"),
+                                           "mamba2-tiny", "deepseek-v2-tiny", "opt-350m-tiny",
+                                           "mixtral-odd", "qwen2-tiny:int4-g32"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(Adapters, BeamsHaveTheRequestsAdapter) {

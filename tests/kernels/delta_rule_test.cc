@@ -1,16 +1,30 @@
 #include "kernels/delta_rule.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tests/kernels/kernel_testing.h"
 
 namespace sluice::kernels {
 namespace {
 
+constexpr RecurrentRule kSpace = RecurrentRule::kStateSpace;
+
 // Key heads, value heads, key width, value width, taps.
-const RecurrentShape kShapes[] = {{1, 1, 1, 1, 1},     {1, 1, 8, 8, 4},   {2, 4, 5, 7, 3},
-                                  {1, 3, 16, 16, 4},   {3, 3, 17, 33, 2}, {2, 6, 32, 65, 4},
-                                  {2, 2, 128, 128, 4}, {1, 1, 512, 3, 16}};
+const RecurrentShape kShapes[] = {{1, 1, 1, 1, 1},
+                                  {1, 1, 8, 8, 4},
+                                  {2, 4, 5, 7, 3},
+                                  {1, 3, 16, 16, 4},
+                                  {3, 3, 17, 33, 2},
+                                  {2, 6, 32, 65, 4},
+                                  {2, 2, 128, 128, 4},
+                                  {1, 1, 512, 3, 16},
+                                  {1, 1, 1, 1, 1, kSpace},
+                                  {1, 4, 8, 8, 4, kSpace},
+                                  {2, 4, 5, 7, 3, kSpace},
+                                  {3, 3, 17, 33, 2, kSpace},
+                                  {1, 2, 128, 64, 4, kSpace},
+                                  {1, 1, 512, 65, 16, kSpace}};
 
 /// A layer's inputs for some rows, and what reads them.
 struct Layer {
@@ -19,6 +33,8 @@ struct Layer {
     stride = columns + 3;
     x = random.normal(rows * stride);
     weights = random.normal(columns * shape.taps, 0.5f);
+    bias = random.normal(columns, 0.5f);
+    skip = random.normal(heads);
     learned = random.normal(rows * (heads + 1));
     sigmoid(learned.data(), std::ssize(learned));
     kept = random.normal(rows * (heads + 2));
@@ -27,25 +43,33 @@ struct Layer {
     out.resize(static_cast<size_t>(rows * (shape.value_columns() + 1)));
   }
 
-  DeltaRows delta_rows() const {
-    return {convolved.data(),      stride,      learned.data(),
-            shape.value_heads + 1, kept.data(), shape.value_heads + 2};
+  // A gated delta net has neither a bias nor a skip.
+  const float* conv_bias() const { return shape.is_delta() ? nullptr : bias.data(); }
+  RuleRows rule_rows() const {
+    return {convolved.data(),
+            stride,
+            learned.data(),
+            shape.value_heads + 1,
+            kept.data(),
+            shape.value_heads + 2,
+            shape.is_delta() ? nullptr : skip.data()};
   }
   int64_t out_stride() const { return shape.value_columns() + 1; }
   void run(std::span<const StateRun> runs) {
-    causal_conv_silu(shape, weights.data(), x.data(), stride, runs, convolved.data(), stride);
-    gated_delta_rule(shape, delta_rows(), runs, out.data(), out_stride());
+    causal_conv_silu(shape, weights.data(), conv_bias(), x.data(), stride, runs, convolved.data(),
+                     stride);
+    recurrent_rule(shape, rule_rows(), runs, out.data(), out_stride());
   }
   void run_reference(std::span<const StateRun> runs) {
-    reference::causal_conv_silu(shape, weights.data(), x.data(), stride, runs, convolved.data(),
-                                stride);
-    reference::gated_delta_rule(shape, delta_rows(), runs, out.data(), out_stride());
+    reference::causal_conv_silu(shape, weights.data(), conv_bias(), x.data(), stride, runs,
+                                convolved.data(), stride);
+    reference::recurrent_rule(shape, rule_rows(), runs, out.data(), out_stride());
   }
 
   RecurrentShape shape;
   Random random;
   int64_t stride = 0;
-  std::vector<float> x, weights, learned, kept, convolved, out;
+  std::vector<float> x, weights, bias, skip, learned, kept, convolved, out;
 };
 
 // What goes wrong in one token is handed on, shrunk by its gates: with those above, never below
@@ -177,7 +201,7 @@ TEST(DeltaRule, LeavesAnEmptyHeadAtZeroAndAllOfAGateOfZero) {
   std::fill(layer.kept.begin(), layer.kept.end(), 0.0f);
   std::vector<float> state = layer.random.normal(shape.floats());
   const StateRun run[] = {{0, 4, state.data(), state.data()}};
-  gated_delta_rule(shape, layer.delta_rows(), run, layer.out.data(), layer.out_stride());
+  recurrent_rule(shape, layer.rule_rows(), run, layer.out.data(), layer.out_stride());
   for (const float value : state) EXPECT_EQ(value, 0);
 }
 
@@ -188,8 +212,23 @@ TEST(DecayGates, AreAccurate) {
   x[0] = 30, x[1] = -90, x[2] = 19.9f, x[3] = 1e4f;
   auto expected = x;
   const auto a_log = random.normal(kHeads), bias = random.normal(kHeads);
-  decay_gates(x.data(), kHeads + 2, a_log.data(), bias.data(), kRows, kHeads);
-  reference::decay_gates(expected.data(), kHeads + 2, a_log.data(), bias.data(), kRows, kHeads);
+  constexpr int64_t kStride = kHeads + 2;
+  constexpr float kNone = std::numeric_limits<float>::infinity();
+  auto bounded = x, in_bounds = x;
+  time_steps(bounded.data(), kStride, bias.data(), 0.5f, 1, kRows, kHeads);
+  reference::time_steps(in_bounds.data(), kStride, bias.data(), 0.5f, 1, kRows, kHeads);
+  expect_close(bounded, in_bounds, [](size_t) { return 8 * kRounding; });
+  time_steps(x.data(), kStride, bias.data(), 0, kNone, kRows, kHeads);
+  reference::time_steps(expected.data(), kStride, bias.data(), 0, kNone, kRows, kHeads);
+  // The sum with the bias has a rounding of its own, which e^z hands on.
+  expect_close(x, expected, [&](size_t i) { return 100 * kRounding * std::fabs(expected[i]); });
+  x = expected;
+  auto steps = x;
+  decay_gates(steps.data(), kStride, a_log.data(), x.data(), kStride, kRows, kHeads);
+  reference::decay_gates(steps.data(), kStride, a_log.data(), expected.data(), kStride, kRows,
+                         kHeads);
+  decay_gates(steps.data(), kStride, a_log.data(), steps.data(), kStride, kRows, kHeads);
+  EXPECT_EQ(steps, x) << "in place";
   // z e^-z < 0.37: the exponent's relative error of some roundings is at most so much of e^-z.
   expect_close(x, expected,
                [&](size_t i) { return 12 * kRounding * std::fabs(expected[i]) + 4 * kRounding; });

@@ -118,6 +118,10 @@ TEST(Scale, ByAFactorAndByPosition) {
       scale_inplace(x.data(), 0.37f, std::ssize(x));
       reference::scale_inplace(expected.data(), 0.37f, std::ssize(x));
       EXPECT_EQ(x, expected);
+      const auto gains = random.normal(cols);
+      scale_columns(x.data(), gains.data(), 6, cols);
+      reference::scale_columns(expected.data(), gains.data(), 6, cols);
+      EXPECT_EQ(x, expected);
       const auto before = x;
       scale_by_position(x.data(), cols + 3, positions.data(), 10, 0.1f, 6, cols);
       reference::scale_by_position(expected.data(), cols + 3, positions.data(), 10, 0.1f, 6, cols);

@@ -112,11 +112,11 @@ TEST(FamilyPrograms, Qwen35HasADeltaNetOrAGateBehindAttention) {
       "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
       "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 32, "linear_num_key_heads": 2,
       "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8})");
-  EXPECT_EQ(
-      kinds(*qwen, 1),
-      (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kLinear, Kind::kActivate,
-                   Kind::kLinear, Kind::kDecay, Kind::kConvolve, Kind::kDeltaRule, Kind::kNormHeads,
-                   Kind::kGate, Kind::kLinear, Kind::kAddToHidden}));
+  EXPECT_EQ(kinds(*qwen, 1),
+            (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kLinear,
+                         Kind::kActivate, Kind::kLinear, Kind::kTimeSteps, Kind::kDecay,
+                         Kind::kConvolve, Kind::kRecurrentRule, Kind::kNormHeads, Kind::kGate,
+                         Kind::kLinear, Kind::kAddToHidden}));
   EXPECT_EQ(qwen->program(1).cut, -1);
   EXPECT_EQ(&qwen->program(3), &qwen->program(1)) << "layers are alike";
   EXPECT_EQ(

@@ -65,6 +65,7 @@ struct Counter {
       case Kind::kNorm:
       case Kind::kScale:
       case Kind::kScaleByPosition:
+      case Kind::kScaleColumns:
       case Kind::kRegroup:
       case Kind::kActivate: return touch(op.out.cols, 1, 1);
       case Kind::kNormHiddenInPlace: return touch(model.hidden_size, 1, 1);
@@ -72,8 +73,9 @@ struct Counter {
       case Kind::kAbsorb:
       case Kind::kExpand:
       case Kind::kConvolve:
+      case Kind::kTimeSteps:
       case Kind::kDecay:
-      case Kind::kDeltaRule: break;  // by hand below
+      case Kind::kRecurrentRule: break;  // by hand below
     }
   }
 };
@@ -211,10 +213,10 @@ TEST(OperatorCosts, OfADeltaNetsOwnOperators) {
       EXPECT_EQ(cost.flops, 2 * 3 * kColumns);
       EXPECT_EQ(cost.row_bytes, 4 * 2 * kColumns);
       EXPECT_EQ(cost.weight_bytes, 4 * 3 * kColumns);
-    } else if (op.kind == Kind::kDecay) {
+    } else if (op.kind == Kind::kTimeSteps || op.kind == Kind::kDecay) {
       EXPECT_EQ(cost.row_bytes, 4 * 2 * 4);
-      EXPECT_EQ(cost.weight_bytes, 4 * 2 * 4);
-    } else if (op.kind == Kind::kDeltaRule) {
+      EXPECT_EQ(cost.weight_bytes, 4 * 4);
+    } else if (op.kind == Kind::kRecurrentRule) {
       EXPECT_EQ(cost.flops, 8 * 4 * 8 * 5);
       EXPECT_EQ(cost.row_bytes, 4 * (kColumns + 4 + 4 + 4 * 5));
       EXPECT_EQ(cost.weight_bytes, 0);

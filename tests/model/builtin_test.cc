@@ -162,6 +162,7 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"gemma-4-26b-a4b", 25233.1},
                                                 {"llama-4-scout", 107769.9},
                                                 {"llama-4-maverick", 400711.8},
+                                                {"codestral-mamba-7b", 7285.4},
                                                 {"minicpm3-4b", 4073.9},
                                                 {"youtu-llm-2b", 1962.0}};
   for (const std::string& name : builtin_model_names()) {
@@ -219,9 +220,10 @@ TEST(Builtin, ShapesHangTogether) {
     int64_t recurrent = 0;
     for (const StateGroup& group : shape.state_groups)
       recurrent += group.state.is_recurrent() ? group.num_layers : 0;
-    EXPECT_EQ(recurrent, name.starts_with("qwen3.5") || name.starts_with("qwen3-next")
-                             ? shape.num_layers / 4 * 3
-                             : 0);
+    const bool is_three_of_four = name.starts_with("qwen3.5") || name.starts_with("qwen3-next");
+    EXPECT_EQ(recurrent, is_three_of_four                      ? shape.num_layers / 4 * 3
+                         : name.starts_with("codestral-mamba") ? shape.num_layers
+                                                               : 0);
     if (shape.state_groups.front().state.is_latent()) {
       EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"     ? 62 * (256 + 32)
                                                   : name == "deepseek-v2"   ? 60 * (512 + 64)

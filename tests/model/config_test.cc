@@ -50,6 +50,20 @@ TEST(ModelConfig, ReadsFieldsOfEveryType) {
   EXPECT_FALSE(c.object("absent"));
 }
 
+// As Python writes them, and as transformers 5 does; in texts they are letters.
+TEST(ModelConfig, ReadsWhatIsNoNumberInJson) {
+  const ModelConfig c = config(
+      R"({"limits": [0.0, Infinity], "same": [-Infinity, {"__float__": "Infinity"}], "bad": [NaN],
+          "text": "Infinity \"NaN\" -Infinity", "other": [{"__float__": "many"}]})");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(c.numbers("limits", true), (std::vector<double>{0, kInfinity}));
+  EXPECT_EQ(c.numbers("same", true), (std::vector<double>{-kInfinity, kInfinity}));
+  EXPECT_EQ(c.text_or("text", ""), R"(Infinity "NaN" -Infinity)");
+  for (const char* key : {"limits", "same", "bad", "other"})
+    EXPECT_NE(refusal([&] { c.numbers(key); }).find(key), std::string::npos);
+  EXPECT_NE(refusal([&] { c.numbers("bad", true); }).find("bad"), std::string::npos);
+}
+
 TEST(ModelConfig, RefusesWithFieldAndReason) {
   const ModelConfig c = config(
       R"({"n": "12", "f": 1.5, "big": 18446744073709551615, "neg": -5, "b": 1, "t": 5, "ids": [1, "2"],

@@ -391,5 +391,57 @@ TEST(Mixtures, RefuseWhatTheyDoNotReadByName) {
          "moe_layer_freq");
 }
 
+Json mamba2(const Json& changes = Json::object()) {
+  Json config{{"model_type", "mamba2"}, {"hidden_size", 18}, {"vocab_size", 32},
+              {"num_hidden_layers", 3}, {"num_heads", 6},    {"head_dim", 6},
+              {"n_groups", 2},          {"state_size", 5},   {"conv_kernel", 3}};
+  config.merge_patch(changes);
+  return config;
+}
+
+TEST(Mamba2, IsAStateInEveryLayerAndNothingElse) {
+  const auto made = model(mamba2());
+  const ModelShape& shape = made->shape();
+  ASSERT_EQ(shape.state_groups.size(), 1u);
+  EXPECT_EQ(shape.state_groups[0].state,
+            recurrent_state({2, 6, 5, 6, 3, RecurrentRule::kStateSpace}));
+  EXPECT_EQ(shape.state_groups[0].num_layers, 3);
+  EXPECT_EQ(shape.sublayers.size(), 1u + 3 + 1) << "no MLPs";
+  EXPECT_EQ(shape.state_elements_per_token(), 0);
+  EXPECT_EQ(shape.fixed_state_bytes(), 3 * 4 * (6 * 5 * 6 + 2 * (36 + 2 * 2 * 5)));
+  EXPECT_EQ(weight_of(*made, 0, "xbc")->rows, 36 + 2 * 2 * 5);
+  EXPECT_EQ(made->program(1).cut, -1);
+  // Of the products two are rows of a third, the time steps' bounds are those of the file.
+  const auto bounded = model(mamba2({{"time_step_limit", {0.25, 0.5}}}));
+  for (const Operator& op : bounded->program(1).operators)
+    if (op.kind == Operator::Kind::kTimeSteps) EXPECT_EQ(op.low + op.high, 0.75f);
+  EXPECT_EQ(
+      model(mamba2({{"expand", 3}, {"num_heads", 9}, {"n_groups", 3}}))->shape().intermediate_size,
+      54);
+}
+
+TEST(Mamba2, RefusesWhatItDoesNotReadByName) {
+  const auto expect = [](const Json& config, const char* words) {
+    const std::string message = refusal(config);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect(mamba2({{"head_dim", 7}}), "6 heads of 7 are not the 36 columns");
+  expect(mamba2({{"n_groups", 4}}), "6 heads can't share 4 groups");
+  expect(mamba2({{"use_bias", true}}), "use_bias");
+  expect(mamba2({{"hidden_act", "gelu"}}), "hidden_act");
+  expect(mamba2({{"state_size", 513}}), "state_size");
+  expect(mamba2({{"time_step_limit", {0.5, 0.25}}}), "time_step_limit");
+  expect(mamba2({{"time_step_limit", {0.5}}}), "time_step_limit");
+  const Json granite =
+      decoder("granitemoehybrid", {{"mamba_n_heads", 4}, {"num_local_experts", 0}});
+  const auto with = [&](Json config, const char* key, const Json& value) {
+    config[key] = value;
+    return config;
+  };
+  expect(with(granite, "layer_types", {"mamba"}), "entries for");
+  expect(with(granite, "position_embedding_type", "alibi"), "alibi");
+  expect(with(granite, "mamba_proj_bias", true), "mamba_proj_bias");
+}
+
 }  // namespace
 }  // namespace sluice

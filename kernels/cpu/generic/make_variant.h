@@ -36,7 +36,7 @@ constexpr Variant make_variant(const char* name) {
   out.soft_cap = soft_cap_range;
   out.scale = scale_range;
   out.conv_silu_row = conv_silu_row;
-  out.delta_rule = delta_rule;
+  out.recurrent_rule = recurrent_rule;
   out.softmax = softmax_row;
   out.to_f32 = to_f32;
   out.from_f32 = from_f32;

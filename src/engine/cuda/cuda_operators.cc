@@ -369,6 +369,10 @@ void CudaRunner::scale(const Operator& op, Rows in_out) {
   cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, nullptr, 1, stream());
 }
 
+void CudaRunner::scale_columns(const Operator& op, Rows in_out) {
+  cuda::scale_columns(in_out.data, vector_or_null(op.weight), shape_of(in_out), stream());
+}
+
 void CudaRunner::scale_by_position(const Operator& op, Rows in_out) {
   cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, tables_.positions(*batch_), op.offset,
                    stream());
@@ -398,20 +402,25 @@ void CudaRunner::expand(const Operator& op, Rows in, Rows out) {
 }
 
 void CudaRunner::convolve(const Operator& op, Rows in, Rows out) {
-  cuda::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), in.data, in.stride,
-                         runs_on_device(), out.data, out.stride, stream());
+  cuda::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), vector_or_null(op.bias),
+                         in.data, in.stride, runs_on_device(), out.data, out.stride, stream());
 }
 
-void CudaRunner::decay(const Operator& op, Rows in_out) {
-  cuda::decay_gates(in_out.data, in_out.stride, vector_or_null(op.weight), vector_or_null(op.bias),
-                    in_out.rows, in_out.cols, stream());
+void CudaRunner::time_steps(const Operator& op, Rows in_out) {
+  cuda::time_steps(in_out.data, in_out.stride, vector_or_null(op.bias), op.low, op.high,
+                   in_out.rows, in_out.cols, stream());
 }
 
-void CudaRunner::delta_rule(const Operator&, Rows qkv, Rows learned, Rows kept, Rows out) {
-  cuda::gated_delta_rule(
-      recurrent_shape(),
-      {qkv.data, qkv.stride, learned.data, learned.stride, kept.data, kept.stride},
-      runs_on_device(), out.data, out.stride, stream());
+void CudaRunner::decay(const Operator& op, Rows steps, Rows out) {
+  cuda::decay_gates(steps.data, steps.stride, vector_or_null(op.weight), out.data, out.stride,
+                    out.rows, out.cols, stream());
+}
+
+void CudaRunner::recurrent_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) {
+  cuda::recurrent_rule(recurrent_shape(),
+                       {qkv.data, qkv.stride, learned.data, learned.stride, kept.data, kept.stride,
+                        vector_or_null(op.weight)},
+                       runs_on_device(), out.data, out.stride, stream());
 }
 
 cuda::StateRuns CudaRunner::runs_on_device() {

@@ -52,6 +52,7 @@ class LayerOps {
   /// in_out *= op.factor, or by the rows' positions.
   virtual void scale(const Operator& op, Rows in_out) = 0;
   virtual void scale_by_position(const Operator& op, Rows in_out) = 0;
+  virtual void scale_columns(const Operator& op, Rows in_out) = 0;
   /// Groups of heads to q, k and v.
   virtual void regroup(const Operator& op, Rows in, Rows out) = 0;
   /// Some of the heads.
@@ -61,8 +62,9 @@ class LayerOps {
   virtual void expand(const Operator& op, Rows in, Rows out) = 0;
   /// Of a layer with a recurrent state, which they read and leave.
   virtual void convolve(const Operator& op, Rows in, Rows out) = 0;
-  virtual void decay(const Operator& op, Rows in_out) = 0;
-  virtual void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) = 0;
+  virtual void time_steps(const Operator& op, Rows in_out) = 0;
+  virtual void decay(const Operator& op, Rows steps, Rows out) = 0;
+  virtual void recurrent_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) = 0;
   /// Rotary embedding on the heads of in_out at the rows' positions.
   virtual void rope(const Operator& op, Rows in_out) = 0;
   /// Stores k and v in the KV cache and attends causally with q, as op.attend says. `kept` (may be

@@ -270,6 +270,10 @@ void LayerRunner::scale(const Operator& op, Rows in_out) {
   kernels::scale_inplace(in_out.data, op.factor, in_out.rows * in_out.cols);
 }
 
+void LayerRunner::scale_columns(const Operator& op, Rows in_out) {
+  kernels::scale_columns(in_out.data, vector_or_null(op.weight), in_out.rows, in_out.cols);
+}
+
 void LayerRunner::scale_by_position(const Operator& op, Rows in_out) {
   std::vector<int32_t> shifted(batch_->positions.begin(), batch_->positions.end());
   for (int32_t& position : shifted) position += op.shift;
@@ -303,21 +307,27 @@ void LayerRunner::expand(const Operator& op, Rows in, Rows out) {
 }
 
 void LayerRunner::convolve(const Operator& op, Rows in, Rows out) {
-  kernels::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), in.data, in.stride,
-                            state_runs(), out.data, out.stride);
+  kernels::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), vector_or_null(op.bias),
+                            in.data, in.stride, state_runs(), out.data, out.stride);
 }
 
-void LayerRunner::decay(const Operator& op, Rows in_out) {
-  kernels::decay_gates(in_out.data, in_out.stride, vector_or_null(op.weight),
-                       vector_or_null(op.bias), in_out.rows, in_out.cols);
+void LayerRunner::time_steps(const Operator& op, Rows in_out) {
+  kernels::time_steps(in_out.data, in_out.stride, vector_or_null(op.bias), op.low, op.high,
+                      in_out.rows, in_out.cols);
 }
 
-void LayerRunner::delta_rule(const Operator&, Rows qkv, Rows learned, Rows kept, Rows out) {
+void LayerRunner::decay(const Operator& op, Rows steps, Rows out) {
+  kernels::decay_gates(steps.data, steps.stride, vector_or_null(op.weight), out.data, out.stride,
+                       out.rows, out.cols);
+}
+
+void LayerRunner::recurrent_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) {
   const RecurrentShape& shape = recurrent_shape();
-  kernels::gated_delta_rule(
-      shape, {qkv.data, qkv.stride, learned.data, learned.stride, kept.data, kept.stride},
-      state_runs(), out.data, out.stride);
-  device_flops_ += 8 * static_cast<double>(out.rows * shape.matrices_floats());
+  kernels::recurrent_rule(shape,
+                          {qkv.data, qkv.stride, learned.data, learned.stride, kept.data,
+                           kept.stride, vector_or_null(op.weight)},
+                          state_runs(), out.data, out.stride);
+  device_flops_ += static_cast<double>(out.rows) * shape.rule_flops();
 }
 
 void LayerRunner::rope(const Operator& op, Rows in_out) {

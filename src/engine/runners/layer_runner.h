@@ -40,13 +40,15 @@ class LayerRunner final : public OperatorRunner {
   void linear(const Operator& op, Rows in, Rows out) override;
   void scale(const Operator& op, Rows in_out) override;
   void scale_by_position(const Operator& op, Rows in_out) override;
+  void scale_columns(const Operator& op, Rows in_out) override;
   void regroup(const Operator& op, Rows in, Rows out) override;
   void take_heads(const Operator& op, Rows in, Rows out) override;
   void absorb(const Operator& op, Rows in, Rows out) override;
   void expand(const Operator& op, Rows in, Rows out) override;
   void convolve(const Operator& op, Rows in, Rows out) override;
-  void decay(const Operator& op, Rows in_out) override;
-  void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
+  void time_steps(const Operator& op, Rows in_out) override;
+  void decay(const Operator& op, Rows steps, Rows out) override;
+  void recurrent_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
   void add_weighted(Rows in_out, Rows in, Rows by) override;

@@ -128,13 +128,16 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kLinear: linear(op, in, out); return add_changes(op, in, out);
     case Kind::kScale: return scale(op, out);
     case Kind::kScaleByPosition: return scale_by_position(op, out);
+    case Kind::kScaleColumns: return scale_columns(op, out);
     case Kind::kRegroup: return regroup(op, in, out);
     case Kind::kTakeHeads: return take_heads(op, in, out);
     case Kind::kAbsorb: return absorb(op, in, out);
     case Kind::kExpand: return expand(op, in, out);
     case Kind::kConvolve: return convolve(op, in, out);
-    case Kind::kDecay: return decay(op, out);
-    case Kind::kDeltaRule: return delta_rule(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
+    case Kind::kTimeSteps: return time_steps(op, out);
+    case Kind::kDecay: return decay(op, in, out);
+    case Kind::kRecurrentRule:
+      return recurrent_rule(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
     case Kind::kRope: return rope(op, out);
     case Kind::kAttend:
       return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), rows_of(op.in[3]), out);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "src/base/error.h"
 #include "src/model/families/decoder_weights.h"
@@ -14,6 +15,7 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
+constexpr float kLongestStep = std::numeric_limits<float>::infinity();
 
 // One slope a head (arXiv:2108.12409): powers of 2^(-8 / n); where the heads are no power of two,
 // those of the next lower one and then every other one of the next higher.
@@ -251,16 +253,49 @@ class Decoder final : public FamilyModel {
     const View x = layer.workspace(shape_.hidden_size);
     layer.norm_hidden(norm(), x);
     const auto [qkv, z, learned, kept] = project_delta(layer, x);
-    layer.decay("a_log", "a.bias", kept);
+    layer.time_steps("a.bias", 0, kLongestStep, kept);
+    layer.decay("a_log", kept, kept);
     View convolved = layer.workspace(shape.columns());
-    layer.convolve("conv", shape, qkv, convolved);
+    layer.convolve("conv", "", shape, qkv, convolved);
     if (traits_.has_tiled_delta) convolved = untiled_inputs(layer, convolved);
     View answer = layer.workspace(shape.value_columns());
-    layer.delta_rule(shape, convolved, learned, kept, answer);
+    layer.recurrent_rule(shape, convolved, learned, kept, "", answer);
     if (traits_.has_tiled_delta) answer = tiled_answer(layer, answer);
     layer.norm_heads({NormKind::kRms, "delta_norm", "", eps_}, answer, shape.value_heads);
     layer.gate(Activation::kSilu, z, answer, z);
     layer.linear("o", "", z, x);
+    layer.add_to_hidden(x);
+  }
+
+  // Mamba-2: values, keys and queries through a short convolution into a state that decays and adds
+  // up as the token's time steps say; what it answers is gated and then normalised, by the groups
+  // of heads that share their keys.
+  void state_space(LayerBuilder& layer) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const StateSpace& space = traits_.space;
+    const int64_t values = shape.value_columns();
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.norm_hidden(norm(), x);
+    const View z = layer.workspace(values), in = layer.workspace(shape.columns());
+    const View steps = layer.workspace(shape.value_heads), kept = layer.workspace(steps.cols);
+    layer.linear("z", "", x, z);
+    layer.linear("xbc", "", x, in);
+    layer.linear("dt", "", x, steps);
+    layer.time_steps("dt.bias", space.least_step, space.most_step, steps);
+    layer.decay("a_log", steps, kept);
+    const View convolved = layer.workspace(shape.columns());
+    layer.convolve("conv", space.has_conv_bias ? "conv.bias" : "", shape, in, convolved);
+    const View answer = layer.workspace(values);
+    layer.recurrent_rule(shape, convolved, steps, kept, "skip", answer);
+    layer.gate(Activation::kSilu, z, answer, z);
+    if (shape.key_heads == 1) {
+      layer.norm({NormKind::kRms, "space_norm", "", eps_}, z);
+    } else {
+      layer.norm_heads({NormKind::kRms, "", "", eps_}, z, shape.key_heads);
+      layer.scale_columns("space_norm", z);
+    }
+    layer.linear("o", "", z, x);
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
     layer.add_to_hidden(x);
   }
 
@@ -303,7 +338,8 @@ class Decoder final : public FamilyModel {
 
   void attention(LayerBuilder& layer) const override {
     const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
-    if (kind.is_recurrent) return delta_net(layer);
+    if (kind.is_recurrent)
+      return traits_.recurrent.is_delta() ? delta_net(layer) : state_space(layer);
     if (traits_.latent) return latent_attention(layer, kind);
     const View x = layer.workspace(shape_.hidden_size);
     if (traits_.place == NormPlace::kBehind)

@@ -71,6 +71,7 @@ struct DecoderNames {
   TensorName shared_gate{"mlp.shared_experts.gate_proj", "ffn_gate_shexp"};
   TensorName shared_up{"mlp.shared_experts.up_proj", "ffn_up_shexp"};
   TensorName shared_down{"mlp.shared_experts.down_proj", "ffn_down_shexp"};
+  TensorName shared_gate_up{nullptr, nullptr};  ///< both in one tensor
   TensorName shared_router{"mlp.shared_expert_gate", "ffn_gate_inp_shexp"};
   // Of layers that keep latent rows; the two that are run are parts of one tensor.
   TensorName q_a{"self_attn.q_a_proj", "attn_q_a"}, q_b{"self_attn.q_b_proj", "attn_q_b"};
@@ -93,6 +94,13 @@ struct DecoderNames {
   TensorName delta_a_log{"linear_attn.A_log", "ssm_a"};         ///< the whole name
   TensorName delta_bias{"linear_attn.dt_bias", "ssm_dt.bias"};  ///< the whole name
   TensorName delta_out{"linear_attn.out_proj", "ssm_out"};
+  // Of layers with a state space. Its first three are parts of one tensor.
+  TensorName space_in{"mixer.in_proj", nullptr}, space_conv{"mixer.conv1d", nullptr};
+  TensorName space_z{"mixer.z_proj", nullptr}, space_xbc{"mixer.xbc_proj", nullptr};
+  TensorName space_dt{"mixer.dt_proj", nullptr};
+  TensorName space_a_log{"mixer.A_log", nullptr}, space_bias{"mixer.dt_bias", nullptr};
+  TensorName space_skip{"mixer.D", nullptr}, space_norm{"mixer.norm", nullptr};
+  TensorName space_out{"mixer.out_proj", nullptr};
   TensorName norm{"norm", "output_norm"};
   std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
 };
@@ -121,6 +129,13 @@ struct LatentAttention {
   float eps = 1e-6f;  ///< of the latent rows' norms, whatever the others have
 };
 
+/// What a state space (arXiv:2405.21060) has beside its RecurrentShape.
+struct StateSpace {
+  float least_step = 0;  ///< bounds of the time steps
+  float most_step = 0;
+  bool has_conv_bias = false;
+};
+
 /// In place of an MLP, a router and experts of which each row goes to a few
 /// (arXiv:1701.06538), perhaps beside one that every row goes to.
 struct Mixture {
@@ -144,11 +159,10 @@ struct Mixture {
 
 /// What a layer has of its own.
 struct DecoderLayer {
-  int64_t window = 0;       ///< LayerState::window; as wide as the longest sequence or 0: none
-  int rope = 0;             ///< of DecoderTraits::ropes; -1: none
-  bool is_chunked = false;  ///< LayerState::is_chunked
-  bool is_recurrent =
-      false;  ///< a gated delta net (DecoderTraits::recurrent) in place of attention
+  int64_t window = 0;         ///< LayerState::window; as wide as the longest sequence or 0: none
+  int rope = 0;               ///< of DecoderTraits::ropes; -1: none
+  bool is_chunked = false;    ///< LayerState::is_chunked
+  bool is_recurrent = false;  ///< DecoderTraits::recurrent in place of attention
 };
 
 /// In what one family differs from another.
@@ -198,6 +212,8 @@ struct DecoderTraits {
   bool has_output_gate = false;
   std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers
   RecurrentShape recurrent;               ///< of layers that have a recurrent state
+  StateSpace space;                       ///< where its rule is a state space's
+  bool has_mlp = true;                    ///< layers have an MLP behind their attention
   bool has_grouped_delta = false;         ///< two of its projections are DecoderNames::delta_qkvz
   bool has_grouped_gates = false;         ///< and two delta_ba
   /// Values, z and what is multiplied with them have the first value head of every key head, then

@@ -177,6 +177,27 @@ class WeightLister {
     add_linear(sublayer, "o", hidden, shape.value_columns(), names.delta_out, false);
   }
 
+  void add_state_space(SublayerShape& sublayer) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const DecoderNames& names = traits_.names;
+    const int64_t hidden = shape_.hidden_size, heads = shape.value_heads;
+    const int64_t values = shape.value_columns();
+    add_norm(sublayer, "norm", hidden, names.attention_norm);
+    add_linear(sublayer, "z", values, hidden, names.space_z, false);
+    add_linear(sublayer, "xbc", shape.columns(), hidden, names.space_xbc, false);
+    add_linear(sublayer, "dt", heads, hidden, names.space_dt, false);
+    fuse(sublayer, names.space_in, {"z", "xbc", "dt"});
+    add(sublayer, vector("conv", shape.columns() * shape.taps, {}), names.space_conv, ".weight")
+        .tensor_shape = {shape.columns(), 1, shape.taps};
+    if (traits_.space.has_conv_bias)
+      add(sublayer, vector("conv.bias", shape.columns(), {}), names.space_conv, ".bias");
+    add(sublayer, vector("a_log", heads, {}), names.space_a_log, "");
+    add(sublayer, vector("dt.bias", heads, {}), names.space_bias, "");
+    add(sublayer, vector("skip", heads, {}), names.space_skip, "");
+    add(sublayer, vector("space_norm", values, {}), names.space_norm, ".weight");
+    add_linear(sublayer, "o", hidden, values, names.space_out, false);
+  }
+
   void add_mlp(SublayerShape& sublayer) const {
     const ModelShape& s = shape_;
     const DecoderNames& names = traits_.names;
@@ -275,6 +296,8 @@ class WeightLister {
       add_linear(sublayer, "shared.gate", of.shared_width, hidden, names.shared_gate, false);
       add_linear(sublayer, "shared.up", of.shared_width, hidden, names.shared_up, false);
       add_linear(sublayer, "shared.down", hidden, of.shared_width, names.shared_down, false);
+      if (names.shared_gate_up.name)
+        fuse(sublayer, names.shared_gate_up, {"shared.gate", "shared.up"});
       if (of.has_shared_gate)
         add(sublayer, matrix("shared.router", 1, hidden, {}), names.shared_router, ".weight")
             .is_never_quantised = true;
@@ -285,12 +308,16 @@ class WeightLister {
 
   void list_layer(int64_t layer) {
     SublayerShape attention{SublayerKind::kAttention, layer, {}};
-    if (traits_.layers[static_cast<size_t>(layer)].is_recurrent)
+    if (!traits_.layers[static_cast<size_t>(layer)].is_recurrent)
+      traits_.latent ? add_latent_attention(attention) : add_attention(attention);
+    else if (traits_.recurrent.is_delta())
       add_delta_net(attention);
-    else if (traits_.latent)
-      add_latent_attention(attention);
     else
-      add_attention(attention);
+      add_state_space(attention);
+    if (!traits_.has_mlp) {
+      shape_.sublayers.push_back(std::move(attention));
+      return;
+    }
     if (traits_.residual != Residual::kSerial) {
       add_mlp(attention);
       shape_.sublayers.push_back(std::move(attention));

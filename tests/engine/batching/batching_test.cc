@@ -244,8 +244,9 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
 INSTANTIATE_TEST_SUITE_P(Models, Batching,
                          ::testing::Values("llama-tiny-gqa", "opt-tiny", "llama-tiny-mha",
                                            "mistral-tiny", "qwen3-windows", "qwen3-5-tiny",
-                                           "qwen3-5-odd", "youtu-tiny", "minicpm3-odd",
-                                           "gemma4-tiny", "qwen3-5-moe-odd", "qwen3-next-odd",
+                                           "qwen3-5-odd", "mamba2-odd", "granitemoehybrid-tiny",
+                                           "youtu-tiny", "minicpm3-odd", "gemma4-tiny",
+                                           "qwen3-5-moe-odd", "qwen3-next-odd",
                                            "glm4-moe-lite-tiny", "gemma4-moe-tiny",
                                            "llama4-odd:store"),
                          [](const auto& info) { return test_name(info.param); });

@@ -649,8 +649,8 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
-                                           "qwen3-windows", "qwen3-5-tiny", "minicpm3-tiny",
-                                           "gemma4-tiny"),
+                                           "qwen3-windows", "qwen3-5-tiny", "mamba2-tiny",
+                                           "minicpm3-tiny", "gemma4-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -664,7 +664,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "bloom-odd", "ministral3-odd", "gptj-odd", "granite-tiny", "nemotron-tiny",
                       // Inputs in bf16 move the logits of the small odd model by a tenth,
                       // transformers' too.
-                      "qwen3-5-tiny", "qwen3-5-odd:f32", "youtu-tiny", "youtu-odd:f32",
+                      "qwen3-5-tiny", "qwen3-5-odd:f32", "mamba2-tiny", "mamba2-odd:f32",
+                      "granitemoehybrid-moe-odd:f32", "youtu-tiny", "youtu-odd:f32",
                       "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
                       "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
                       "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",

@@ -7,7 +7,8 @@
 namespace sluice::testing {
 namespace {
 
-constexpr const char* kModels[] = {"qwen3-5-tiny", "qwen3-5-odd"};
+constexpr const char* kModels[] = {"qwen3-5-tiny", "qwen3-5-odd", "mamba2-tiny", "mamba2-odd",
+                                   "granitemoehybrid-odd"};
 
 // Two pages a sequence and one for a known beginning, each as large as the state, of any length.
 TEST(RecurrentState, TakesTheSameRoomForAnyLength) {

@@ -87,6 +87,13 @@ TEST(CudaRows, ScalesCapsAndRegroups) {
     reference::scale_by_position(expected.data(), shape.stride, positions.data(), 100, 0.1f,
                                  shape.rows, shape.cols);
     expect_near(y.values(), expected, 1e-5, 1e-6);
+    const auto gains = random.normal(shape.cols);
+    DeviceArray<float> scaled(x), by(gains);
+    scale_columns(scaled.data(), by.data(), shape, nullptr);
+    expected = x;
+    for (int64_t row = 0; row < shape.rows; ++row)
+      reference::scale_columns(expected.data() + row * shape.stride, gains.data(), 1, shape.cols);
+    expect_near(scaled.values(), expected, 0, 0);
     DeviceArray<float> capped(x);
     soft_cap(capped.data(), 20.0f, std::ssize(x), nullptr);
     expected = x;

@@ -1,0 +1,100 @@
+// Granite 4: Granite's scales on layers of which most have a state space (Mamba-2) in place of
+// attention, without rotary positions; behind each an MLP, or experts beside it. The MLP's gate and
+// up are one tensor.
+#include <fmt/format.h>
+
+#include "src/model/families/decoder_presets.h"
+#include "src/model/families/mixture_traits.h"
+#include "src/model/families/state_space_traits.h"
+
+namespace sluice {
+
+namespace {
+
+std::vector<DecoderLayer> read_layers(const ModelConfig& config, bool is_turned) {
+  const int64_t count = config.integer("num_hidden_layers", 1, 4096);
+  std::vector<std::string> types = config.texts("layer_types");
+  if (types.empty()) types = config.texts("layers_block_type");
+  if (!types.empty() && std::ssize(types) != count)
+    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), count),
+                  "mend the config.json");
+  std::vector<DecoderLayer> out;
+  for (int64_t layer = 0; layer < count; ++layer) {
+    const std::string type = types.empty() ? "mamba" : types[static_cast<size_t>(layer)];
+    const bool is_recurrent = type == "mamba" || type == "linear_attention";
+    if (!is_recurrent && type != "attention" && type != "full_attention")
+      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
+                    "sluice knows mamba and attention here");
+    out.push_back(
+        {.window = 0, .rope = is_turned && !is_recurrent ? 0 : -1, .is_recurrent = is_recurrent});
+  }
+  return out;
+}
+
+// Experts as Granite 3 has them, beside one that every row goes to.
+Mixture read_granite_mixture(const ModelConfig& config, DecoderNames& names) {
+  Mixture mixture = read_mixture(
+      config, {"num_local_experts", "num_experts_per_tok", "intermediate_size"}, 8, 2, 0);
+  mixture.router.scores = RouterSpec::Scores::kAsTheyAre;
+  mixture.router.is_softmax_of_chosen = true;
+  mixture.shared_width = config.integer_or("shared_intermediate_size", 1024, 1, 1 << 23);
+  names.router.name = "block_sparse_moe.router.layer";
+  names.expert_gate.name = "block_sparse_moe.experts.{e}.gate_proj";
+  names.expert_up.name = "block_sparse_moe.experts.{e}.up_proj";
+  names.expert_down.name = "block_sparse_moe.experts.{e}.down_proj";
+  names.gate_up_stack = {"block_sparse_moe.input_linear", nullptr};
+  names.down_stack = {"block_sparse_moe.output_linear", nullptr};
+  names.shared_gate.name = "shared_mlp.gate_proj";
+  names.shared_up.name = "shared_mlp.up_proj";
+  names.shared_down.name = "shared_mlp.output_linear";
+  names.shared_gate_up = {"shared_mlp.input_linear", nullptr};
+  return mixture;
+}
+
+std::unique_ptr<FamilyModel> make_granitemoehybrid(const ModelConfig& config) {
+  const std::string positions = config.text_or("position_embedding_type", "nope");
+  if (positions != "nope" && positions != "rope")
+    config.refuse(fmt::format("\"position_embedding_type\" is \"{}\"", positions),
+                  "sluice knows rope and nope here");
+  const bool has_bias = config.boolean_or("attention_bias", false);
+  DecoderTraits traits{.family = "granitemoehybrid",
+                       .has_qkv_bias = has_bias,
+                       .has_o_bias = has_bias,
+                       .fused = Fused::kRows,
+                       .attention_scale = read_factor(config, "attention_multiplier", 1),
+                       .embed_scale = read_factor(config, "embedding_multiplier", 1),
+                       .residual_scale = read_factor(config, "residual_multiplier", 1),
+                       .logit_scale = 1 / read_factor(config, "logits_scaling", 1)};
+  read_state_space(config, {}, {}, traits);
+  traits.layers = read_layers(config, positions == "rope");
+  DecoderNames& names = traits.names;
+  names.space_in.name = "mamba.in_proj";
+  names.space_z.name = "mamba.z_proj";
+  names.space_xbc.name = "mamba.xbc_proj";
+  names.space_dt.name = "mamba.dt_proj";
+  names.space_conv.name = "mamba.conv1d";
+  names.space_a_log.name = "mamba.A_log";
+  names.space_bias.name = "mamba.dt_bias";
+  names.space_skip.name = "mamba.D";
+  names.space_norm.name = "mamba.norm";
+  names.space_out.name = "mamba.out_proj";
+  if (config.integer_or("num_local_experts", 8, 0, RouterSpec::kMostExperts) > 0) {
+    traits.mixture = read_granite_mixture(config, names);
+    return make_decoder(config, std::move(traits));
+  }
+  traits.keys.intermediate = "shared_intermediate_size";
+  traits.intermediate_size = 1024;
+  names.gate.name = "shared_mlp.gate_proj";
+  names.up.name = "shared_mlp.up_proj";
+  names.down.name = "shared_mlp.output_linear";
+  names.gate_up.name = "shared_mlp.input_linear";
+  return make_decoder(config, std::move(traits));
+}
+
+}  // namespace
+
+Family granitemoehybrid_family() {
+  return {"granitemoehybrid", make_granitemoehybrid, [] { return std::vector<KnownModel>{}; }, {}};
+}
+
+}  // namespace sluice
