@@ -72,17 +72,29 @@ void LaneExecutor::refill() {
   }
 }
 
-// Those that have not begun.
+// Those that have not begun. They end when what they wait for has: whoever takes their memory next
+// waits for them alone, and others may still read there.
 void LaneExecutor::drop(const std::vector<TaskId>& ids) {
   for (const TaskId id : ids)
     for (LaneState& lane : lanes_) {
       const auto found = std::find_if(lane.queue.begin(), lane.queue.end(),
                                       [&](const Task& task) { return task.id == id; });
       if (found == lane.queue.end()) continue;
+      dropped_.push_back(std::move(*found));
       lane.queue.erase(found);
-      mark_done(id);
       break;
     }
+  end_dropped();
+}
+
+// They may wait for one another.
+void LaneExecutor::end_dropped() {
+  const auto ended = [&](const Task& task) SLUICE_REQUIRES(mutex_) {
+    const bool has_ended = all_done(task.waits);
+    if (has_ended) mark_done(task.id);
+    return has_ended;
+  };
+  while (std::erase_if(dropped_, ended) > 0) continue;
 }
 
 bool LaneExecutor::may_start(const LaneState& lane) const {
@@ -111,6 +123,7 @@ void LaneExecutor::fail(std::exception_ptr error) {
   if (!error_) error_ = std::move(error);
   has_columns_ = false;
   for (LaneState& lane : lanes_) lane.queue.clear();
+  dropped_.clear();
 }
 
 void LaneExecutor::task_started(Lane lane) {
@@ -131,6 +144,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
       fail(std::move(error));
     else
       mark_done(task.id);
+    end_dropped();
     if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
     if (task.id == awaited_) refill();
     wake();  // with the mutex held: the executor may die as soon as it is free

@@ -90,6 +90,7 @@ class LaneExecutor {
   std::optional<Task> next_compute();
   void refill() SLUICE_REQUIRES(mutex_);
   void drop(const std::vector<TaskId>& ids) SLUICE_REQUIRES(mutex_);
+  void end_dropped() SLUICE_REQUIRES(mutex_);
   bool lacks_tasks() const SLUICE_REQUIRES(mutex_);
   void run_compute(const Task& task);
   void task_started(Lane lane) SLUICE_REQUIRES(mutex_);
@@ -116,6 +117,7 @@ class LaneExecutor {
   ColumnSource* columns_ SLUICE_GUARDED_BY(mutex_) = nullptr;  // of the pass under way
   bool has_columns_ SLUICE_GUARDED_BY(mutex_) = false;         // that were not taken
   TaskId awaited_ SLUICE_GUARDED_BY(mutex_) = kNoTask;         // what the next of them waits for
+  std::vector<Task> dropped_ SLUICE_GUARDED_BY(mutex_);        // whose waits have not all ended
   std::vector<TaskId> stores_of_pass_ SLUICE_GUARDED_BY(mutex_);
   std::vector<TaskId> stores_of_last_pass_ SLUICE_GUARDED_BY(mutex_);
   std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);

@@ -183,6 +183,40 @@ TEST(LaneExecutor, WhatIsDroppedBeforeItHasBegunIsAsIfItHadEnded) {
   EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, 1);
 }
 
+// A dropped load's memory is another's only when those have ended that the dropped one waited for.
+TEST(LaneExecutor, WhatFollowsADroppedTaskWaitsForWhatThatWaitedFor) {
+  struct Columns final : ColumnSource {
+    int taken = 0;
+    bool has_column() const override { return taken < 3; }
+    TaskId awaited() const override { return kNoTask; }
+    bool uses(Lane lane) const override { return lane == Lane::kDeviceCompute; }
+    std::vector<Task> next_column() override {
+      ++taken;
+      // 1 is a read that takes long; 2 waits for it, is dropped, and 4 has 2's memory.
+      if (taken == 1) return {make_task(0, kCompute, {}), make_task(1, kLoad, {})};
+      // So is 6, which waits for 2 and is dropped before it.
+      if (taken == 2)
+        return {make_task(2, kLoad, {1}), make_task(3, kCompute, {}), make_task(6, kLoad, {2})};
+      return {make_task(4, kLoad, {2, 6}), make_task(5, kCompute, {4})};
+    }
+    std::vector<TaskId> take_dropped() override {
+      return taken == 3 ? std::vector<TaskId>{6, 2} : std::vector<TaskId>{};
+    }
+  } columns;
+  for (unsigned round = 0; round < 20; ++round) {
+    columns.taken = 0;
+    ScatteredRunner runner(round);
+    LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
+    executor.run(columns);
+    bool has_ended = false;
+    for (const auto& record : runner.history()) {
+      EXPECT_TRUE(record.id != 2 && record.id != 6) << "they were dropped";
+      if (record.id == 1 && record.is_end) has_ended = true;
+      if (record.id == 4) EXPECT_TRUE(has_ended) << "1 still reads what 4 writes";
+    }
+  }
+}
+
 ScheduleSublayer sublayer_of_experts(int32_t experts) {
   ScheduleSublayer sublayer;
   sublayer.experts = {experts, 1, {0}};
