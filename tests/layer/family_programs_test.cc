@@ -114,7 +114,7 @@ TEST(FamilyPrograms, Qwen35HasADeltaNetOrAGateBehindAttention) {
       "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8})");
   EXPECT_EQ(kinds(*qwen, 1),
             (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kLinear,
-                         Kind::kActivate, Kind::kLinear, Kind::kTimeSteps, Kind::kDecay,
+                         Kind::kLinear, Kind::kActivate, Kind::kTimeSteps, Kind::kDecay,
                          Kind::kConvolve, Kind::kRecurrentRule, Kind::kNormHeads, Kind::kGate,
                          Kind::kLinear, Kind::kAddToHidden}));
   EXPECT_EQ(qwen->program(1).cut, -1);
