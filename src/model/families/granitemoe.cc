@@ -17,18 +17,7 @@ std::unique_ptr<FamilyModel> make_granitemoe(const ModelConfig& config) {
                        .embed_scale = read_factor(config, "embedding_multiplier", 1),
                        .residual_scale = read_factor(config, "residual_multiplier", 1),
                        .logit_scale = 1 / read_factor(config, "logits_scaling", 1)};
-  Mixture mixture = read_mixture(
-      config, {"num_local_experts", "num_experts_per_tok", "intermediate_size"}, 8, 2, 0);
-  mixture.router.scores = RouterSpec::Scores::kAsTheyAre;
-  mixture.router.is_softmax_of_chosen = true;
-  traits.mixture = mixture;
-  DecoderNames& names = traits.names;
-  names.router.name = "block_sparse_moe.router.layer";
-  names.expert_gate.name = "block_sparse_moe.experts.{e}.gate_proj";
-  names.expert_up.name = "block_sparse_moe.experts.{e}.up_proj";
-  names.expert_down.name = "block_sparse_moe.experts.{e}.down_proj";
-  names.gate_up_stack = {"block_sparse_moe.input_linear", nullptr};
-  names.down_stack = {"block_sparse_moe.output_linear", nullptr};
+  traits.mixture = read_granite_mixture(config, traits.names);
   return make_decoder(config, std::move(traits));
 }
 

@@ -31,19 +31,10 @@ std::vector<DecoderLayer> read_layers(const ModelConfig& config, bool is_turned)
   return out;
 }
 
-// Experts as Granite 3 has them, beside one that every row goes to.
-Mixture read_granite_mixture(const ModelConfig& config, DecoderNames& names) {
-  Mixture mixture = read_mixture(
-      config, {"num_local_experts", "num_experts_per_tok", "intermediate_size"}, 8, 2, 0);
-  mixture.router.scores = RouterSpec::Scores::kAsTheyAre;
-  mixture.router.is_softmax_of_chosen = true;
+// Granite 3's experts beside one that every row goes to.
+Mixture read_shared_mixture(const ModelConfig& config, DecoderNames& names) {
+  Mixture mixture = read_granite_mixture(config, names);
   mixture.shared_width = config.integer_or("shared_intermediate_size", 1024, 1, 1 << 23);
-  names.router.name = "block_sparse_moe.router.layer";
-  names.expert_gate.name = "block_sparse_moe.experts.{e}.gate_proj";
-  names.expert_up.name = "block_sparse_moe.experts.{e}.up_proj";
-  names.expert_down.name = "block_sparse_moe.experts.{e}.down_proj";
-  names.gate_up_stack = {"block_sparse_moe.input_linear", nullptr};
-  names.down_stack = {"block_sparse_moe.output_linear", nullptr};
   names.shared_gate.name = "shared_mlp.gate_proj";
   names.shared_up.name = "shared_mlp.up_proj";
   names.shared_down.name = "shared_mlp.output_linear";
@@ -79,7 +70,7 @@ std::unique_ptr<FamilyModel> make_granitemoehybrid(const ModelConfig& config) {
   names.space_norm.name = "mamba.norm";
   names.space_out.name = "mamba.out_proj";
   if (config.integer_or("num_local_experts", 8, 0, RouterSpec::kMostExperts) > 0) {
-    traits.mixture = read_granite_mixture(config, names);
+    traits.mixture = read_shared_mixture(config, names);
     return make_decoder(config, std::move(traits));
   }
   traits.keys.intermediate = "shared_intermediate_size";

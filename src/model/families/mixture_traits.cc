@@ -28,6 +28,20 @@ Mixture read_mixture(const ModelConfig& config, const MixtureKeys& keys, int64_t
   return mixture;
 }
 
+Mixture read_granite_mixture(const ModelConfig& config, DecoderNames& names) {
+  Mixture mixture = read_mixture(
+      config, {"num_local_experts", "num_experts_per_tok", "intermediate_size"}, 8, 2, 0);
+  mixture.router.scores = RouterSpec::Scores::kAsTheyAre;
+  mixture.router.is_softmax_of_chosen = true;
+  names.router.name = "block_sparse_moe.router.layer";
+  names.expert_gate.name = "block_sparse_moe.experts.{e}.gate_proj";
+  names.expert_up.name = "block_sparse_moe.experts.{e}.up_proj";
+  names.expert_down.name = "block_sparse_moe.experts.{e}.down_proj";
+  names.gate_up_stack = {"block_sparse_moe.input_linear", nullptr};
+  names.down_stack = {"block_sparse_moe.output_linear", nullptr};
+  return mixture;
+}
+
 void read_groups(const ModelConfig& config, int64_t groups, int64_t kept, RouterSpec& router) {
   if (!config.is_null("n_group"))
     router.groups = read_size(config, "n_group", groups, router.experts);

@@ -14,6 +14,9 @@ struct MixtureKeys {
 /// Counts and the width of an expert; 0 where config.json must say it. Errors: kFile.
 Mixture read_mixture(const ModelConfig& config, const MixtureKeys& keys, int64_t experts,
                      int64_t chosen, int64_t width);
+/// Granite's: weights are a softmax of what is chosen, and checkpoints have the experts of a layer
+/// in two stacks, which `names` then says. Errors: kFile.
+Mixture read_granite_mixture(const ModelConfig& config, DecoderNames& names);
 /// Groups of experts of which some are kept. Errors: kFile where they don't fit together.
 void read_groups(const ModelConfig& config, int64_t groups, int64_t kept, RouterSpec& router);
 /// A router that corrects sigmoids, chooses by groups and scales (DeepSeek-V3, arXiv:2412.19437).
