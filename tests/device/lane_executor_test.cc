@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <latch>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "src/base/error.h"
 #include "src/schedule/column_source.h"
@@ -192,7 +194,7 @@ TEST(LaneExecutor, WhatFollowsADroppedTaskWaitsForWhatThatWaitedFor) {
     bool uses(Lane lane) const override { return lane == Lane::kDeviceCompute; }
     std::vector<Task> next_column() override {
       ++taken;
-      // 1 is a read that takes long; 2 waits for it, is dropped, and 4 has 2's memory.
+      // 1 is a read that is held until 2, which waits for it, is dropped; 4 has 2's memory.
       if (taken == 1) return {make_task(0, kCompute, {}), make_task(1, kLoad, {})};
       // So is 6, which waits for 2 and is dropped before it.
       if (taken == 2)
@@ -206,6 +208,13 @@ TEST(LaneExecutor, WhatFollowsADroppedTaskWaitsForWhatThatWaitedFor) {
   for (unsigned round = 0; round < 20; ++round) {
     columns.taken = 0;
     ScatteredRunner runner(round);
+    runner.hold(1);
+    // Before it runs, the last column has been taken.
+    runner.at_compute(3, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      EXPECT_FALSE(runner.has_started(4)) << "1 still reads what 4 writes";
+      runner.let_go();
+    });
     LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
     executor.run(columns);
     bool has_ended = false;
