@@ -68,8 +68,8 @@ void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
   deal_each(m, kShareValues / std::max<int64_t>(k, 1), work);
 }
 
-// Bytes of a tile of f32 x: a vector a column.
-int64_t f32_tile_bytes(int64_t k) noexcept { return k * active_variant().lanes * 4; }
+// Bytes of a tile of f32 x: a number of each row a column.
+int64_t f32_tile_bytes(int64_t k) noexcept { return k * active_variant().tile_room * 4; }
 
 // Bytes of the tiles of m rows of x that are multiplied at a time.
 int64_t tiles_bytes(int64_t m, int64_t tile_bytes) noexcept {
@@ -153,7 +153,7 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
     });
   call.sums = sums;
   if (call.m < tiled_bf16_rows(call.format)) return run(call, active_variant().quantised_bf16);
-  const int64_t tile_bytes = pair_tile_bytes(padded);
+  const int64_t tile_bytes = bf16_tile_bytes(padded, active_variant().tile_room);
   auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
   run_tiles(
       call, tiles, tile_bytes, is_prepared,
@@ -370,7 +370,8 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
     return bytes;
   }
   const bool is_f32 = !uses_bf16(options);
-  const int64_t tile_bytes = is_f32 ? f32_tile_bytes(k) : pair_tile_bytes(padded);
+  const int64_t tile_bytes =
+      is_f32 ? f32_tile_bytes(k) : bf16_tile_bytes(padded, active_variant().tile_room);
   const int64_t tiles = m < (is_f32 ? tiled_f32_rows(format) : tiled_bf16_rows(format))
                             ? 0
                             : tiles_bytes(m, tile_bytes);

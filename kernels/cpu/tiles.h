@@ -10,8 +10,10 @@ static inline int64_t tile_count(int64_t m, int64_t most) noexcept { return (m +
 static inline int64_t tile_begin(int64_t m, int64_t most, int64_t tile) noexcept {
   return m * tile / tile_count(m, most);
 }
-/// Bytes of a tile of bf16: for every two columns a line of 16 pairs, one of each row.
-static inline int64_t pair_tile_bytes(int64_t k) noexcept { return (k + 1) / 2 * 64; }
+/// Bytes of a tile of bf16: for every four columns as many bf16 of each row that it has room for.
+static inline int64_t bf16_tile_bytes(int64_t k, int64_t room) noexcept {
+  return (k + 3) / 4 * room * 8;
+}
 
 /// Tiles of m rows that are arranged and multiplied at a time: in 6 MiB they stay in L3 beside W.
 static inline int64_t tiles_at_a_time(int64_t m, int64_t most, int64_t tile_bytes) noexcept {

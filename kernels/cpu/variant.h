@@ -91,8 +91,8 @@ constexpr int64_t kBf16DotRows = 5;
 /// The kernels compiled for one instruction set.
 struct Variant {
   const char* name;
-  int64_t lanes;      ///< floats of a vector
   int64_t tile_rows;  ///< rows of a tile of x, at most (kernels/cpu/tiles.h)
+  int64_t tile_room;  ///< rows that it has memory for
   bool widens_int8;   ///< int8 x beside 8-bit codes is kept as int16
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
                    int64_t cols);
@@ -126,7 +126,8 @@ struct Variant {
   /// y[j, c] += sum over i < count of x[j, i] w[i, c], for j < m and the k columns of w.
   void (*add_rows)(const void* w, DType dtype, int64_t count, int64_t k, const float* x, int64_t ld,
                    int64_t m, float* y, int64_t ldy);
-  /// One tile of x [m, k] as linear_panels takes it: `lanes` floats a column, one of each row.
+  /// One tile of x [m, k] as linear_panels takes it: `tile_room` floats a column, one of each
+  /// row.
   void (*f32_arrange)(const float* x, int64_t ld, int64_t m, int64_t k, int64_t tile, float* tiles);
   /// linear_rows for larger m, on arranged x: w is turned into panels on the stack (32 KiB).
   void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
@@ -187,6 +188,7 @@ extern const Variant kVariantAvx512;
 extern const Variant kVariantAvx512Bf16;
 #elif defined(__aarch64__)
 extern const Variant kVariantNeon;
+extern const Variant kVariantNeonBf16;
 #endif
 
 /// The set for active_isa().

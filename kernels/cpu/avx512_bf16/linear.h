@@ -151,7 +151,7 @@ inline void turn_pairs(const uint16_t* w, int64_t rows, int64_t ld, int64_t begi
 void arrange_pairs(const uint16_t* x, int64_t ld, int64_t m, int64_t k, int64_t tile,
                    std::byte* tiles) {
   const int64_t begin = tile_begin(m, kTile, tile);
-  auto* const to = reinterpret_cast<__m512i*>(tiles + tile * pair_tile_bytes(k));
+  auto* const to = reinterpret_cast<__m512i*>(tiles + tile * bf16_tile_bytes(k, kTileRoom));
   turn_pairs(x + begin * ld, tile_begin(m, kTile, tile + 1) - begin, ld, 0, k, to);
 }
 
@@ -247,7 +247,7 @@ void linear_panels_bf16(const uint16_t* w, int64_t row_begin, int64_t row_end, i
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t at = tile_begin(m, kTile, tile), fetched = next_rows * tile / tiles;
         const auto* tile_x =
-            reinterpret_cast<const __m512i*>(x + tile * pair_tile_bytes(k)) + begin / 2;
+            reinterpret_cast<const __m512i*>(x + tile * bf16_tile_bytes(k, kTileRoom)) + begin / 2;
         pairs_tile_of(tile_begin(m, kTile, tile + 1) - at, tile_x, slab,
                       {next + fetched * k * 2, k * 2, next_rows * (tile + 1) / tiles - fetched, 32},
                       {y + at * ldy + row, ldy, bias ? bias + row : nullptr, begin > 0, low, high});

@@ -74,7 +74,7 @@ struct KBf16Step {
   using Element = uint16_t;
   using Sum = VecF;
   static const Element* x(const QuantisedCall& call) { return call.bf16; }
-  template <int kZero>
+  template <int kZero, int kBits>
   struct Decoder {
     __m512i low, high;
     Decoder() {

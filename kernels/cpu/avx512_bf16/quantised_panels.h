@@ -134,7 +134,7 @@ struct KCodes {
     chunk.pairs = kLayout.part_columns / 2;
   }
   void decode(const std::byte* panel, int64_t begin, int unit, CodeChunk& chunk) const {
-    const KBf16Step::Decoder<kLayout.zero> decode;
+    const KBf16Step::Decoder<kLayout.zero, kLayout.block_lines()> decode;
     KScales<kEncoding> scales;
     const std::byte* lines = panel + offset(begin);
     __m512i* to = unit == 0 ? chunk.low : chunk.high;
@@ -184,9 +184,9 @@ void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
       const int64_t steps = chunk.groups * ((chunk.pairs + kFetchPairs - 1) / kFetchPairs);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t at = tile_begin(call.m, kTile, tile);
-        const auto* x =
-            reinterpret_cast<const __m512i*>(call.tiles + tile * pair_tile_bytes(padded)) +
-            begin / 2;
+        const auto* x = reinterpret_cast<const __m512i*>(
+                            call.tiles + tile * bf16_tile_bytes(padded, kTileRoom)) +
+                        begin / 2;
         codes_tile_of<Codes::kAs>(
             tile_begin(call.m, kTile, tile + 1) - at, x, chunk,
             {call.sums + at * call.sum_groups + begin / part, call.sum_groups},

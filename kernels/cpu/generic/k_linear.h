@@ -7,7 +7,8 @@
 namespace sluice::kernels {
 namespace {
 
-// What a product sees of a quad of columns: kVectors vectors of kStep columns each.
+// What a product sees of a quad of columns, codes of kBits bits: kVectors vectors of kStep columns
+// each.
 
 // int8: codes of six bits, so that pairs of products fit 16 bits.
 struct KInt8Step {
@@ -16,7 +17,7 @@ struct KInt8Step {
   using Element = int8_t;
   using Sum = VecI;
   static const Element* x(const QuantisedCall& call) { return call.int8; }
-  template <int kZero>
+  template <int kZero, int kBits>
   struct Decoder {
     VecU at(VecU quad, int) const { return quad; }
   };
@@ -41,7 +42,7 @@ struct KF32Step {
   using Element = float;
   using Sum = VecF;
   static const Element* x(const QuantisedCall& call) { return call.x; }
-  template <int kZero>
+  template <int kZero, int kBits>
   struct Decoder {
     VecU at(VecU quad, int v) const {
       return (VecU)k_number((VecI)(quad >> (8 * v) & 255u) - kZero);
@@ -72,7 +73,7 @@ void k_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
   constexpr int kQuads = kLayout.part_columns / 4;
   // Zeros of whole numbers come off where their sums begin.
   constexpr bool kBeginsAtSum = Step::kScalesX && !kLayout.has_minima;
-  const typename Step::template Decoder<kLayout.zero> decode;
+  const typename Step::template Decoder<kLayout.zero, kLayout.block_lines()> decode;
   const auto* const x = Step::x(call) + first * call.ld;
   const float* const x_sums = call.sums + first * call.sum_groups;
   for (int64_t row = row_begin; row < row_end; row += kLanes) {

@@ -63,18 +63,21 @@ constexpr int64_t kStreamAhead = 4096;
 template <typename From>
 void stream_rows(const char* w, int64_t row_begin, int64_t row_end, int64_t k, const float* x,
                  const float* bias, float* y) {
-  constexpr int64_t kStep = 4 * kLanes;
+  constexpr int kSums = kLanes < 8 ? 8 : 4;
+  constexpr int64_t kStep = kSums * kLanes;
   const int64_t whole = k / kStep * kStep;
   const bool first_level = takes_many_misses();
   for (int64_t row = row_begin; row < row_end; ++row) {
     const char* from = w + row * k * From::kBytes;
-    VecF sums[4] = {};
+    VecF sums[kSums] = {};
     for (int64_t i = 0; i < whole; i += kStep) {
       for (int64_t at = 0; at < kStep * From::kBytes; at += 64)
         fetch_line_at(from + i * From::kBytes + at + kStreamAhead, first_level);
-      for (int j = 0; j < 4; ++j)
+      for (int j = 0; j < kSums; ++j)
         sums[j] += From::vec(from + (i + j * kLanes) * From::kBytes) * load(x + i + j * kLanes);
     }
+    if constexpr (kSums == 8)
+      for (int j = 0; j < 4; ++j) sums[j] += sums[j + 4];
     float sum = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (int64_t i = whole; i < k; ++i) sum += From::one(from + i * From::kBytes) * x[i];
     y[row] = sum + (bias ? bias[row] : 0.0f);
@@ -117,6 +120,8 @@ void linear_rows(const void* w, DType dtype, int64_t row_begin, int64_t row_end,
 constexpr int kPanel = 2 * kLanes;
 constexpr int64_t kDepth = 256;
 constexpr int kTile = kTileRows;
+// Rows that a tile has room for: whole vectors of each column.
+constexpr int kTileRoom = (kTile + kLanes - 1) / kLanes * kLanes;
 
 // to[column * stride + row] of columns [begin, begin + count) of `rows` rows; what else there is of
 // kLanes rows is of no use.
@@ -135,8 +140,9 @@ void turn_columns(const char* from, int64_t rows, int64_t row_bytes, int64_t beg
 
 void f32_arrange(const float* x, int64_t ld, int64_t m, int64_t k, int64_t tile, float* tiles) {
   const int64_t begin = tile_begin(m, kTile, tile), rows = tile_begin(m, kTile, tile + 1) - begin;
-  turn_columns<FromF32>((const char*)(x + begin * ld), rows, ld * 4, 0, k,
-                        tiles + tile * k * kLanes, kLanes);
+  for (int64_t first = 0; first < rows; first += kLanes)
+    turn_columns<FromF32>((const char*)(x + (begin + first) * ld), rows - first, ld * 4, 0, k,
+                          tiles + tile * k * kTileRoom + first, kTileRoom);
 }
 
 // The rows of w that are needed next: of each, lines beside those multiplied meanwhile are fetched.
@@ -165,7 +171,7 @@ inline void panel_tile(const float* x, const float* panel, int64_t depth, const 
       const VecF low = load(panel + d * kPanel);
       const VecF high = load(panel + d * kPanel + kLanes);
       for (int m = 0; m < M; ++m) {
-        const VecF v = splat(x[d * kLanes + m]);
+        const VecF v = splat(x[d * kTileRoom + m]);
         sums[m][0] += v * low;
         sums[m][1] += v * high;
       }
@@ -223,8 +229,8 @@ void panels_typed(const char* w, int64_t row_begin, int64_t row_end, int64_t k, 
       const char* next = w + next_row * row_bytes + (ends_rows ? 0 : begin + depth) * From::kBytes;
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t at = tile_begin(m, kTile, tile), fetched = next_rows * tile / tiles;
-        panel_tile_of(tile_begin(m, kTile, tile + 1) - at, x + (tile * k + begin) * kLanes, panel,
-                      depth,
+        panel_tile_of(tile_begin(m, kTile, tile + 1) - at, x + (tile * k + begin) * kTileRoom,
+                      panel, depth,
                       {next + fetched * row_bytes, row_bytes,
                        next_rows * (tile + 1) / tiles - fetched, 64 / From::kBytes},
                       {y + at * ldy + row, ldy, rows, bias ? bias + row : nullptr, begin > 0});

@@ -20,7 +20,7 @@ template <typename Products>
 constexpr Variant make_variant(const char* name) {
   Variant out{};
   out.name = name;
-  out.lanes = kLanes;
+  out.tile_room = kTileRoom;
   out.tile_rows = kTile;
   out.widens_int8 = kWidensInt8;
   out.rms_norm = rms_norm_rows;

@@ -46,12 +46,12 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) {
           VecU codes[U];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
           for (int u = 0; u < U; ++u) codes[u] = decode.at(load_codes(at + u * kLanes * 4), v);
 #pragma GCC unroll 12
           for (int m = 0; m < M; ++m) {
             const int32_t word = load_word(from + m * call.ld + v * Step::kStep);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int u = 0; u < U; ++u) take(u, m, v, codes[u], word);
           }
         }
@@ -102,14 +102,14 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
   }
 }
 
-// Rows of x that one decoding of the codes serves: their sums fill the registers, of two units of w
-// where registers are short.
+// Rows of x that one decoding of the codes serves: their sums fill the registers, of a whole panel
+// where vectors or registers are short.
 constexpr bool kHasManyRegisters = kVectorRegisters >= 32;
-constexpr int kUnits = kHasManyRegisters ? 1 : kPanelParts;
+constexpr int kUnits = kHasManyRegisters && kLanes >= 8 ? 1 : kPanelParts;
 template <typename Step>
 constexpr int most_few_rows() {
   if constexpr (kHasManyRegisters)
-    return 12;
+    return kUnits == 1 ? 12 : 24 / kUnits;
   else
     return Step::kRowsOfTwo;
 }
@@ -176,7 +176,7 @@ void quantised_panels_f32(const QuantisedCall& call, int64_t row_begin, int64_t 
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t at = tile_begin(call.m, kTile, tile);
         const auto* x =
-            reinterpret_cast<const float*>(call.tiles) + (tile * call.k + begin) * kLanes;
+            reinterpret_cast<const float*>(call.tiles) + (tile * call.k + begin) * kTileRoom;
         panel_tile_of(tile_begin(call.m, kTile, tile + 1) - at, x, panel, depth,
                       {nullptr, 0, 0, depth},
                       {call.y + at * call.ldy + row, call.ldy, rows,
