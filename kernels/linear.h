@@ -19,7 +19,7 @@ enum class Compute : uint8_t {
   kBF16  ///< bf16 weights, x rounded to bf16, f32 sums
 };
 
-/// True when the CPU multiplies bf16 faster than f32 (AVX512-BF16 or AMX).
+/// True when the CPU multiplies bf16 faster than f32 (AVX512-BF16, AMX or ARM's BF16).
 bool bf16_compute_supported();
 
 /// Rows are kept and streamed in multiples of this (the last run of a matrix may be

@@ -14,7 +14,7 @@ FOLDERS = ["include", "src", "policy", "io", "kernels", "tools", "python"]
 # The words of CUDA and of its stand-in: kernels/cuda/vocabulary.h says what they mean; those of instruction sets:
 # kernels/cpu/isa/generic.h does. The CPU's inner loops are sources, compiled once for each.
 EXEMPT = ["kernels/cuda/shim/", "kernels/cuda/vocabulary.h", "kernels/cpu/isa/avx", "kernels/cpu/isa/neon", "kernels/cpu/generic/",
-          "kernels/cpu/avx2/", "kernels/cpu/avx512_bf16/"]
+          "kernels/cpu/avx2/", "kernels/cpu/avx512_bf16/", "kernels/cpu/neon_bf16/"]
 MOST_MEMBERS = 20
 
 NO_DECLARATION = re.compile(

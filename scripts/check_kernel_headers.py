@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["isa", "generic", "avx2", "avx512_bf16"]
+FOLDERS = ["isa", "generic", "avx2", "avx512_bf16", "neon_bf16"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mavx512vnni", "-mfma", "-mf16c"]
 FLAGS = ["-std=c++20", "-I.", "-fsyntax-only", "-x", "c++-header", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]

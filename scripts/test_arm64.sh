@@ -72,12 +72,13 @@ for test in "${tests[@]}"; do
   emulated "$work/release/tests/$test" --gtest_filter="$filter" --gtest_brief=1
 done
 
-# The small trained model's text, in memory and with less than it has weights, with and without products of bytes.
+# The small trained model's text, in memory and with less than it has weights, with and without products of bf16 and of
+# bytes, and on processors that have none: they must not meet an instruction that they lack.
 model=tests/fixtures/models/stories260k
 golden() { python3 -c "import json; print(json.load(open('$model/goldens.json'))['cases'][0]['$1'])"; }
 check_text() {
   local said
-  said=$(emulated "$work/release/bin/sluice" run -m "$model" -p "$(golden prompt)" -n 64 --hardware none "$@" 2>/dev/null)
+  said=$(emulated "$work/release/bin/sluice" run -m "$model" -p "$(golden prompt)" -n 64 --hardware none "$@" 2>/dev/null) || true
   [ "$said" = "$(golden text)" ] || [ "$(golden prompt)$said" = "$(golden text)" ] ||
     { echo "test_arm64: FAILED, run $* says: $said" >&2; exit 1; }
   echo "same text: run $*"
@@ -85,6 +86,26 @@ check_text() {
 echo "== $(emulated "$work/release/bin/sluice" --version), $(emulated "$work/release/bin/sluice" inspect --kernels | head -1)"
 check_text
 check_text --cpu-mem 900KiB
+check_text --cpu-isa neon
 check_text --cpu-isa generic
-cpu=cortex-a72 check_text
+# What products of bf16 are for, beside the same in f32: the model's own text, token by token.
+said_text=$work/text
+{ golden prompt; golden text; } >"$said_text"
+for weights in bf16 int8 int4-g32 nf4-g32; do
+  store=$work/store-$weights
+  emulated "$work/release/bin/sluice" convert -m "$model" -o "$store" --weights "$weights" --overwrite >/dev/null 2>&1
+  evaluate() { emulated "$work/release/bin/sluice" eval -m "$store" --text "$said_text" --hardware none "$@" 2>/dev/null; }
+  evaluate --compute f32 --save-logits "$work/logits.npy" >/dev/null
+  apart=$(evaluate --compute bf16 --against "$work/logits.npy" | sed -n 's/.*KL divergence mean \([0-9.]*\).*/\1/p')
+  awk -v apart="$apart" 'BEGIN { exit !(apart != "" && apart < 0.0002) }' ||
+    { echo "test_arm64: FAILED, $weights in bf16: KL divergence ${apart:-of nothing}" >&2; exit 1; }
+  echo "same tokens in bf16: $weights (KL divergence $apart)"
+done
+for machine in neoverse-n1:neon cortex-a72:generic; do
+  cpu=${machine%:*}
+  has=$(emulated "$work/release/bin/sluice" inspect --kernels | sed -n 's/.*(detected \(.*\))/\1/p')
+  [ "$has" = "${machine#*:}" ] || { echo "test_arm64: FAILED, a $cpu has ${machine#*:}, not $has" >&2; exit 1; }
+  echo "== a $cpu has $has, and takes:"
+  check_text
+done
 echo "test_arm64: good"

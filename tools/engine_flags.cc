@@ -150,7 +150,9 @@ void add_machine(CLI::App& parser, EngineFlags& flags) {
   parser.add_option("--io", flags.io, "auto, uring, pread or buffered")
       ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))
       ->group(machine);
-  parser.add_option("--cpu-isa", flags.isa, "generic, avx2, avx512, avx512_bf16, amx or neon")
+  parser
+      .add_option("--cpu-isa", flags.isa,
+                  "generic, avx2, avx512, avx512_bf16, amx, neon or neon_bf16")
       ->group(machine);
   parser.add_option("--trace", flags.trace, "write a Chrome/Perfetto trace of the lanes")
       ->group(machine);
@@ -269,7 +271,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
     const auto parsed = kernels::parse_isa(isa);
     if (!parsed)
       throw Error(ErrorKind::kUser, fmt::format("--cpu-isa: \"{}\" is unknown", isa),
-                  "write generic, avx2, avx512, avx512_bf16, amx or neon");
+                  "write generic, avx2, avx512, avx512_bf16, amx, neon or neon_bf16");
     kernels::force_isa(*parsed);
   }
   EngineOptions out;

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     const auto isa = sluice::kernels::parse_isa(name);
     if (!isa) {
       std::cerr << "sluice_kernel_bench: SLUICE_BENCH_ISA=" << name
-                << " is none of generic, avx2, avx512, avx512_bf16, amx\n";
+                << " is none of generic, avx2, avx512, avx512_bf16, amx, neon, neon_bf16\n";
       return 2;
     }
     sluice::kernels::force_isa(*isa);

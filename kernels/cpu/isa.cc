@@ -17,8 +17,8 @@
 namespace sluice::kernels {
 
 namespace {
-constexpr std::array<std::string_view, 6> kNames{"generic",     "avx2", "avx512",
-                                                 "avx512_bf16", "amx",  "neon"};
+constexpr std::array<std::string_view, 7> kNames{"generic", "avx2", "avx512",   "avx512_bf16",
+                                                 "amx",     "neon", "neon_bf16"};
 
 bool has_amx_permission() noexcept {
 #ifdef __x86_64__
@@ -45,7 +45,11 @@ Isa detect() noexcept {
   const bool amx = (d & (1u << 22)) && (d & (1u << 24));
   return amx && has_amx_permission() ? Isa::kAmx : Isa::kAvx512Bf16;
 #elif defined(__aarch64__)
-  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? Isa::kNeon : Isa::kGeneric;
+  // What the variants are compiled for: Armv8.2's instructions and those of their own.
+  constexpr unsigned long kArmv82 = HWCAP_ATOMICS | HWCAP_CRC32 | HWCAP_ASIMDRDM;
+  constexpr unsigned long kNeon = kArmv82 | HWCAP_ASIMDDP;
+  if ((getauxval(AT_HWCAP) & kNeon) != kNeon) return Isa::kGeneric;
+  return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0 ? Isa::kNeonBf16 : Isa::kNeon;
 #else
   return Isa::kGeneric;
 #endif
@@ -83,8 +87,8 @@ Isa detected_isa() noexcept {
 
 bool supports_isa(Isa isa) noexcept {
   const Isa best = detected_isa();
-  // Each of x86's has those before it; ARM has one.
-  return isa == Isa::kGeneric || isa == best || (best != Isa::kNeon && isa < best);
+  // Each of x86's has those before it, and each of ARM's.
+  return isa == Isa::kGeneric || (isa <= best && (isa >= Isa::kNeon) == (best >= Isa::kNeon));
 }
 
 Isa active_isa() noexcept {

@@ -7,7 +7,7 @@
 
 namespace sluice::kernels {
 
-enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx, kNeon };
+enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx, kNeon, kNeonBf16 };
 
 /// "avx2", and back.
 std::string_view isa_name(Isa isa) noexcept;

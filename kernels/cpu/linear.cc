@@ -64,7 +64,8 @@ std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
 
 // Bytes of a tile of x as the panel kernels take it.
 int64_t tile_bytes(Compute compute, int64_t k) noexcept {
-  return compute == Compute::kBF16 ? pair_tile_bytes(k) : k * active_variant().lanes * 4;
+  const int64_t room = active_variant().tile_room;
+  return compute == Compute::kBF16 ? bf16_tile_bytes(k, room) : k * room * 4;
 }
 
 // Calls arrange(tile) for each tile of m rows of x.
@@ -210,7 +211,7 @@ int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, C
 std::string describe_linear() {
   const std::string_view f32 = active_variant().name;
   if (!bf16_compute_supported()) return fmt::format("{} (f32 products of all weight types)", f32);
-  if (!has_amx()) return fmt::format("bf16: avx512_bf16; f32: {}", f32);
+  if (!has_amx()) return fmt::format("bf16: {}; f32: {}", f32, f32);
   return fmt::format("bf16: amx up to {} rows, {} above; f32: {}", kAmxRows,
                      multiplies_with_onednn() ? "oneDNN " + onednn_implementation() : "amx too",
                      f32);

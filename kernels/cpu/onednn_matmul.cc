@@ -96,7 +96,8 @@ bool lower_isa() noexcept {
     case Isa::kAvx512: isa = cpu_isa::avx512_core; break;
     case Isa::kAvx512Bf16: isa = cpu_isa::avx512_core_bf16; break;
     case Isa::kAmx:
-    case Isa::kNeon: break;
+    case Isa::kNeon:
+    case Isa::kNeonBf16: break;
   }
   return dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(isa)) == dnnl_success;
 }

@@ -12,9 +12,11 @@ const Variant& active_variant() noexcept {
     case Isa::kAvx512: return kVariantAvx512;
     case Isa::kAvx512Bf16:
     case Isa::kAmx: return kVariantAvx512Bf16;
-    case Isa::kNeon: break;
+    case Isa::kNeon:
+    case Isa::kNeonBf16: break;
   }
 #elif defined(__aarch64__)
+  if (active_isa() == Isa::kNeonBf16) return kVariantNeonBf16;
   if (active_isa() == Isa::kNeon) return kVariantNeon;
 #endif
   return kVariantGeneric;

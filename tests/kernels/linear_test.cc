@@ -184,6 +184,43 @@ TEST(Linear, NeverMixesRowsOfX) {
   });
 }
 
+// What rows, columns and panels are filled up with meets no infinity.
+TEST(Linear, AnInfinityStaysInItsProducts) {
+  for_each_isa([] {
+    for (const Kind& kind : kinds())
+      for (const int64_t k : {1, 5, 47})
+        for (const int64_t m : {1, 4, 21}) {
+          constexpr int64_t kN = 37;
+          std::vector<float> x(static_cast<size_t>(padded_rows(m) * k), 0.5f);
+          x[static_cast<size_t>(m * k - 1)] = INFINITY;
+          const std::vector<std::byte> rounded = stored_as(DType::kBF16, x);
+          std::vector<float> weights(static_cast<size_t>(kN * k), 2.0f);
+          weights[static_cast<size_t>(2 * k)] = -INFINITY;  // row 2; where k is 1 all of it
+          const std::vector<std::byte> w = stored_as(kind.dtype, weights);
+          std::vector<float> y(static_cast<size_t>(padded_rows(m) * kN));
+          std::vector<std::byte> scratch(
+              static_cast<size_t>(linear_scratch_bytes(kind.dtype, m, kN, k, kind.compute)));
+          linear({x.data(), reinterpret_cast<const uint16_t*>(rounded.data()), m, k, k}, w.data(),
+                 kind.dtype, kN, k, nullptr, y.data(), kN, kind.compute, scratch);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t row = 0; row < kN; ++row) {
+              const float value = y[static_cast<size_t>(i * kN + row)];
+              const bool is_last = i == m - 1;
+              SCOPED_TRACE("k " + std::to_string(k) + ", m " + std::to_string(m) + ", row " +
+                           std::to_string(i) + ", column " + std::to_string(row));
+              if (row == 2 && is_last && k > 1)
+                ASSERT_TRUE(std::isnan(value)) << value;
+              else if (row == 2)
+                ASSERT_EQ(value, -INFINITY);
+              else if (is_last)
+                ASSERT_EQ(value, INFINITY);
+              else
+                ASSERT_EQ(value, static_cast<float>(k));
+            }
+        }
+  });
+}
+
 TEST(Linear, DoesNothingForNoRows) {
   std::vector<float> y{7};
   const std::vector<float> x{1}, w{1};

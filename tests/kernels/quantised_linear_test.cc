@@ -136,8 +136,8 @@ TEST(LinearQuantised, SixteenBitActivationsEqualDequantisingAndMultiplying) {
 }
 
 TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
-  Random random(12);
-  for_each_isa([&] {
+  for_each_isa([] {
+    Random random(12);  // the same for each: which values are half way between two steps
     for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g64"})
       for (int64_t i = 0; i < 15; ++i) {
         Operands operands(name, some_rows(random, i), random.between(1, 100),
@@ -152,8 +152,8 @@ TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
 }
 
 TEST(LinearQuantised, KTypesEqualDequantisingAndMultiplying) {
-  Random random(31);
-  for_each_isa([&] {
+  for_each_isa([] {
+    Random random(31);  // the same for each: which values are half way between two steps
     for (const std::string& name : kKTypes)
       for (int64_t i = 0; i < 16; ++i) {
         Operands operands(name, i == 15 ? kMostPreparedRows + 9 : some_rows(random, i),

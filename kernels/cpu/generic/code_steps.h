@@ -1,6 +1,6 @@
 #pragma once
 // How products take codes and x: what a vector of codes is beside int8 and f32 x, and one step of a
-// sum (beside bf16 x: avx512_bf16/quantised_linear.h).
+// sum (beside bf16 x: avx512_bf16/quantised_linear.h, neon_bf16/quantised_linear.h).
 #include <type_traits>
 
 #include "kernels/cpu/generic/quantised_units.h"

@@ -157,8 +157,8 @@ struct NextLines {
 
 // More rows of x than kRows pass the codes a few at a time, as many in a block as stay in the
 // cache: decoding codes again costs no more than laying them out for larger tiles (but for many
-// rows of bf16, avx512_bf16/quantised_panels.h, and of int8 beside K types, generic/k_panels.h).
-// few(row_begin, row_end, first, count): up to kRows of x.
+// rows of bf16, avx512_bf16/quantised_panels.h and ARM's, and of int8 beside K types,
+// generic/k_panels.h). few(row_begin, row_end, first, count): up to kRows of x.
 template <typename Element, int kRows, typename Few>
 inline void few_at_a_time(const QuantisedCall& call, int64_t row_begin, int64_t row_end,
                           const Few& few) {
