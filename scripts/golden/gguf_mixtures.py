@@ -27,15 +27,19 @@ ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", Fals
                  "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True),
                  "glm4-moe-lite": ("deepseek2", True), "qwen3-next": ("qwen3next", True),
                  "qwen3-5-moe": ("qwen35moe", True), "qwen3-5": ("qwen35", True), "llama4": ("llama4", False),
-                 "gemma4-moe": ("gemma4", True), "gemma4": ("gemma4", True)}
+                 "gemma4-moe": ("gemma4", True), "gemma4": ("gemma4", True), "mamba2": ("mamba2", True),
+                 "granitemoehybrid": ("granitehybrid", True), "granitemoehybrid-moe": ("granitehybrid", True)}
 DELTA = ("qwen3-next", "qwen3-5-moe", "qwen3-5")
 GEMMA4 = ("gemma4-moe", "gemma4")
+GRANITE4 = ("granitemoehybrid", "granitemoehybrid-moe")
+SPACES = ("mamba2", *GRANITE4)
 LATENT = ("deepseek-v2-moe", "deepseek-v3-moe", "glm4-moe-lite")
 # The others' rotary positions or clamps are none that such files can say.
 SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",),
          "glm4-moe-lite": ("tiny",), "qwen3-5-moe": ("thirds", "odd"), "qwen3-5": ("tiny",),
-         "llama4": ("released",), "gemma4": ("tiny",)}
-PAIRED = ("mixtral", "granitemoe")  # rows of q and k
+         "llama4": ("released",), "gemma4": ("tiny",),
+         "mamba2": ("tiny",), "granitemoehybrid": ("tiny",), "granitemoehybrid-moe": ("odd",)}
+PAIRED = ("mixtral", "granitemoe", *GRANITE4)  # rows of q and k
 EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
 PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 
@@ -60,6 +64,9 @@ def load(path):
 
 
 def write_sizes(out, fixture, config):
+    if fixture == "mamba2":
+        write_mamba2(out, config)
+        return
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     head_dim = config.get("head_dim") or hidden // heads
     out.add_block_count(config["num_hidden_layers"])
@@ -72,6 +79,8 @@ def write_sizes(out, fixture, config):
         write_gemma4(out, config)
     elif fixture in LATENT:
         write_latent(out, fixture, config)
+    elif fixture in GRANITE4:
+        write_granite4(out, config)
     else:
         out.add_head_count_kv(config["num_key_value_heads"])
         out.add_key_length(head_dim)
@@ -116,6 +125,45 @@ def write_gemma4(out, config):
     out.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
 
 
+def write_space(out, config, prefix, heads, width, groups, state, taps):
+    size = lambda name: config[prefix + name]
+    out.add_ssm_conv_kernel(size(taps))
+    out.add_ssm_state_size(size(state))
+    out.add_ssm_group_count(size(groups))
+    out.add_ssm_inner_size(size(heads) * size(width))
+    out.add_ssm_time_step_rank(size(heads))
+
+
+def write_mamba2(out, config):
+    out.add_context_length(2**20)
+    out.add_embedding_length(config["hidden_size"])
+    out.add_feed_forward_length(0)
+    out.add_head_count(0)
+    out.add_block_count(config["num_hidden_layers"])
+    write_space(out, config, "", "num_heads", "head_dim", "n_groups", "state_size", "conv_kernel")
+    out.add_layer_norm_rms_eps(config.get("layer_norm_epsilon", 1e-5))
+    out.add_bos_token_id(config["bos_token_id"])
+    out.add_eos_token_id(config["eos_token_id"])
+
+
+def write_granite4(out, config):
+    """Layers without KV heads have a state space; a key about scaling says whether positions turn."""
+    attends = [kind in ("attention", "full_attention") for kind in config["layer_types"]]
+    out.add_head_count_kv([config["num_key_value_heads"] if attend else 0 for attend in attends])
+    out.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
+    out.add_rope_scaling_finetuned(config.get("position_embedding_type") == "rope")
+    out.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
+    write_space(out, config, "mamba_", "n_heads", "d_head", "n_groups", "d_state", "d_conv")
+    write_granite(out, config)
+
+
+def write_granite(out, config):
+    out.add_attention_scale(config["attention_multiplier"])
+    out.add_embedding_scale(config["embedding_multiplier"])
+    out.add_residual_scale(config["residual_multiplier"])
+    out.add_logit_scale(config["logits_scaling"])
+
+
 def write_delta(out, config):
     out.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
     out.add_ssm_state_size(config["linear_key_head_dim"])
@@ -149,7 +197,7 @@ def write_latent(out, fixture, config):
 def write_experts(out, fixture, config):
     if fixture in DELTA:
         write_delta(out, config)
-    if fixture in ("qwen3-5", "gemma4"):
+    if fixture in ("qwen3-5", "gemma4", "mamba2", "granitemoehybrid"):
         return
     out.add_expert_count(config.get("num_experts") or config.get("num_local_experts") or config["n_routed_experts"])
     out.add_expert_used_count(config.get("num_experts_per_tok") or config["top_k_experts"])
@@ -183,10 +231,7 @@ def write_experts(out, fixture, config):
             out.add_expert_group_count(config["n_group"])
             out.add_expert_group_used_count(config["topk_group"])
     if fixture == "granitemoe":
-        out.add_attention_scale(config["attention_multiplier"])
-        out.add_embedding_scale(config["embedding_multiplier"])
-        out.add_residual_scale(config["residual_multiplier"])
-        out.add_logit_scale(config["logits_scaling"])
+        write_granite(out, config)
 
 
 def stacked(tensors):
@@ -271,6 +316,33 @@ def delta(tensors, fixture, config):
     return out
 
 
+def spaces(tensors, fixture, config):
+    """State spaces: decays and what is passed by as columns of one, norms in groups; and the gates and ups of Granite's
+    MLPs apart."""
+    out = {}
+    groups = config["n_groups" if fixture == "mamba2" else "mamba_n_groups"]
+    for name, tensor in tensors.items():
+        part = name.rpartition("mixer." if fixture == "mamba2" else "mamba.")[2]
+        layer = name.split(".")[2] if ".layers." in name else ""
+        if part == "A_log":
+            name, tensor = f"blk.{layer}.ssm_a", -np.exp(tensor).reshape(-1, 1)
+        elif part == "D":
+            name, tensor = f"blk.{layer}.ssm_d", tensor.reshape(-1, 1)
+        elif part == "norm.weight" and part != name and ("mixer." in name or "mamba." in name):
+            tensor = tensor.reshape(groups, -1)
+        elif part == "conv1d.weight":
+            tensor = tensor.squeeze()
+        elif name.endswith("shared_mlp.input_linear.weight"):
+            end = "_shexp" if fixture.endswith("moe") else ""
+            gate, up = np.split(tensor, 2)
+            out[f"blk.{layer}.ffn_gate{end}.weight"], out[f"blk.{layer}.ffn_up{end}.weight"] = gate, up
+            continue
+        elif name.endswith("shared_mlp.output_linear.weight"):
+            name = f"blk.{layer}.ffn_down{'_shexp' if fixture.endswith('moe') else ''}.weight"
+        out[name.replace(".dt_bias", ".dt_proj.bias")] = tensor
+    return out
+
+
 def qwen_stacks(tensors):
     """Stacks whose gates lie above the ups."""
     for name in [name for name in tensors if ".experts.gate_up_proj" in name or ".experts.down_proj" in name]:
@@ -314,8 +386,11 @@ def gemma4(tensors, config):
 
 def add(out, name, tensor, is_bf16):
     tensor = np.ascontiguousarray(tensor)
-    if not is_bf16 or tensor.ndim == 1 or "ffn_gate_inp" in name or "conv1d" in name or name.endswith(".bias"):
-        is_row = out.arch.startswith(("qwen35", "qwen3next")) and "shexp" in name  # keeps its dimensions
+    is_small = tensor.ndim == 1 or "conv1d" in name or name.endswith((".bias", ".ssm_a", ".ssm_d", "ssm_norm.weight"))
+    if not is_bf16 or is_small or "ffn_gate_inp" in name:
+        # What keeps its dimensions.
+        is_row = (out.arch.startswith(("qwen35", "qwen3next")) and "shexp" in name
+                  or out.arch in ("mamba2", "granitehybrid") and ".ssm_" in name)
         out.add_tensor(name, (tensor if is_row or tensor.ndim == 1 else tensor.squeeze()).astype(np.float32))
         return
     raw = (tensor.view(np.uint32) >> 16).astype(np.uint16)
@@ -341,6 +416,8 @@ def write(fixture, kind):
     if fixture in DELTA:
         tensors = delta(tensors, fixture, config)
         qwen_stacks(tensors)
+    if fixture in SPACES:
+        tensors = spaces(tensors, fixture, config)
     if fixture == "llama4":
         llama4_stacks(tensors, config)
     if fixture in GEMMA4:

@@ -172,7 +172,8 @@ Json split_by(const char* pattern) {
 
 Json pre_tokenizer(const Vocabulary& vocabulary) {
   const std::string name = vocabulary.text_or("pre", "gpt-2");
-  if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe")
+  if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe" ||
+      name == "dbrx")
     return split_by(kLlama3);
   if (name == "qwen2") return split_by(kQwen2);
   if (name == "qwen35") return split_by(kQwen35);
@@ -183,7 +184,7 @@ Json pre_tokenizer(const Vocabulary& vocabulary) {
             {"trim_offsets", true},
             {"use_regex", true}};
   vocabulary.refuse(fmt::format("its text is cut by rule \"{}\"", name),
-                    "gpt-2, llama-bpe, qwen2, qwen35, gpt-4o and llama4 are known; put the "
+                    "gpt-2, llama-bpe, dbrx, qwen2, qwen35, gpt-4o and llama4 are known; put the "
                     "model's tokenizer.json beside the file");
 }
 

@@ -122,6 +122,7 @@ TEST_F(GgufTokenizer, TextIsCutByTheNamedRule) {
   EXPECT_EQ(pieces("qwen2", "000"), 3u);
   EXPECT_EQ(pieces("llama4", "000"), 1u) << "by threes";
   EXPECT_EQ(pieces("llama-bpe", "000"), 1u);
+  EXPECT_EQ(pieces("dbrx", "000"), 1u);
   EXPECT_EQ(pieces("llama4", "aA"), 2u) << "words begin with capitals";
   EXPECT_EQ(pieces("gpt-4o", "Aa"), 1u);
   EXPECT_EQ(pieces("qwen35", "aA"), 1u);

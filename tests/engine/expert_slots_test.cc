@@ -352,9 +352,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "gpt-oss-tiny:store", "gpt-oss-mxfp4:store", "qwen3-moe-tiny-gguf",
                       "mixtral-odd-gguf", "glm4-moe-odd-gguf", "qwen3-5-moe-thirds-gguf",
                       "qwen3-next-odd-gguf", "gemma4-moe-odd-gguf", "llama4-released-gguf",
-                      "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "granitemoehybrid-moe-tiny",
-                      "qwen3-next-tiny", "glm4-moe-lite-odd", "gemma4-moe-tiny", "gemma4-moe-odd",
-                      "llama4-tiny:store", "llama4-odd:store"),
+                      "granitemoehybrid-moe-odd-gguf", "qwen3-5-moe-tiny", "qwen3-5-moe-odd",
+                      "granitemoehybrid-moe-tiny", "qwen3-next-tiny", "glm4-moe-lite-odd",
+                      "gemma4-moe-tiny", "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -250,7 +250,8 @@ INSTANTIATE_TEST_SUITE_P(
         "qwen3-next-tiny", "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd",
         "gemma4-moe-tiny", "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store",
         "qwen3-5-moe-thirds-gguf", "qwen3-next-tiny-gguf", "gemma4-tiny-gguf",
-        "gemma4-moe-tiny-gguf", "llama4-released-gguf"),
+        "gemma4-moe-tiny-gguf", "llama4-released-gguf", "mamba2-tiny-gguf",
+        "granitemoehybrid-moe-odd-gguf"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

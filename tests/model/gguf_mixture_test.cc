@@ -263,6 +263,65 @@ TEST(GgufMixture, DecaysAreLogarithms) {
   }
 }
 
+// Which layers have a state space, its sizes, and what of attention there is beside it.
+TEST(GgufMixture, StateSpacesAreTheKeys) {
+  const nlohmann::json mamba = ChangedGguf("mamba2-tiny-gguf").config();
+  EXPECT_EQ(mamba["num_heads"], 4);
+  EXPECT_EQ(mamba["head_dim"], 8);
+  EXPECT_EQ(mamba["n_groups"], 2);
+  EXPECT_EQ(mamba["state_size"], 8);
+  EXPECT_EQ(mamba["conv_kernel"], 4);
+  EXPECT_EQ(mamba["expand"], 2);
+  EXPECT_EQ(mamba["use_conv_bias"], true);
+  EXPECT_FALSE(mamba.contains("num_attention_heads"));
+  const nlohmann::json dense = ChangedGguf("granitemoehybrid-tiny-gguf").config();
+  EXPECT_EQ(dense["layer_types"], nlohmann::json({"mamba", "attention", "mamba"}));
+  EXPECT_EQ(dense["num_key_value_heads"], 2);
+  EXPECT_EQ(dense["num_local_experts"], 0);
+  EXPECT_EQ(dense["shared_intermediate_size"], 24);
+  EXPECT_EQ(dense["position_embedding_type"], "nope");
+  EXPECT_FLOAT_EQ(dense["residual_multiplier"].get<float>(), 0.4f);
+  const nlohmann::json mixture = ChangedGguf("granitemoehybrid-moe-odd-gguf").config();
+  EXPECT_EQ(mixture["layer_types"], nlohmann::json({"attention", "mamba", "mamba"}));
+  EXPECT_EQ(mixture["position_embedding_type"], "rope");
+  EXPECT_EQ(mixture["num_local_experts"], 5);
+  EXPECT_EQ(mixture["intermediate_size"], 7) << "an expert's";
+  EXPECT_EQ(mixture["shared_intermediate_size"], 29);
+  EXPECT_EQ(mixture["mamba_n_groups"], 2);
+  EXPECT_EQ(mixture["mamba_conv_bias"], false);
+  ChangedGguf narrow("granitemoehybrid-tiny-gguf");
+  narrow.lose("granitehybrid.expert_shared_feed_forward_length");
+  EXPECT_EQ(narrow.config()["shared_intermediate_size"], 24) << "as wide as MLPs are";
+}
+
+TEST(GgufMixture, StateSpacesThatDoNotFitAreRefused) {
+  const char* fixture = "mamba2-tiny-gguf";
+  expect_words(ChangedGguf(fixture).set("mamba2.ssm.time_step_rank", 5).refusal(),
+               {"ssm.inner_size is 32", "5 heads"});
+  expect_words(ChangedGguf(fixture).set("mamba2.ssm.inner_size", 40).refusal(),
+               {"ssm.inner_size is 40", "16 columns"});
+  expect_words(ChangedGguf(fixture).set("mamba2.embedding_length", 0).refusal(), {"0 columns"});
+  expect_words(ChangedGguf(fixture).set("mamba2.ssm.group_count", 3).refusal(),
+               {"4 heads", "3 groups"});
+  expect_words(ChangedGguf(fixture).lose("mamba2.ssm.state_size").refusal(), {"ssm.state_size"});
+  for (const char* name : {"blk.0.ssm_in.weight", "blk.1.ssm_conv1d.weight", "blk.0.ssm_a",
+                           "blk.0.ssm_d", "blk.1.ssm_dt.bias", "blk.0.ssm_norm.weight"})
+    expect_words(ChangedGguf(fixture).lose(name).refusal(), {name, "missing"});
+  // The norm's gains in groups, as many as there are, and no others.
+  expect_words(ChangedGguf(fixture).resize("blk.0.ssm_norm.weight", 0, 15).refusal(),
+               {"blk.0.ssm_norm.weight", "15"});
+  expect_words(ChangedGguf(fixture).resize("blk.0.ssm_in.weight", 1, 67).refusal(),
+               {"blk.0.ssm_in.weight", "67"});
+  expect_words(ChangedGguf(fixture).resize("blk.0.ssm_d", 1, 3).refusal(), {"blk.0.ssm_d", "3"});
+  const std::string p = "granitehybrid.";
+  const char* hybrid = "granitemoehybrid-tiny-gguf";
+  expect_words(ChangedGguf(hybrid).lose(p + "attention.head_count_kv").refusal(),
+               {"attention.head_count_kv"});
+  expect_words(ChangedGguf(hybrid).set(p + "block_count", 4).refusal(), {"head_count_kv"});
+  expect_words(ChangedGguf(hybrid).lose("blk.1.attn_k.weight").refusal(),
+               {"blk.1.attn_k.weight", "missing"});
+}
+
 // Lists say what differs from layer to layer.
 TEST(GgufMixture, GemmasLayersAreTheLists) {
   const nlohmann::json mixture = ChangedGguf("gemma4-moe-tiny-gguf").config();

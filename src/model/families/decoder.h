@@ -95,12 +95,13 @@ struct DecoderNames {
   TensorName delta_bias{"linear_attn.dt_bias", "ssm_dt.bias"};  ///< the whole name
   TensorName delta_out{"linear_attn.out_proj", "ssm_out"};
   // Of layers with a state space. Its first three are parts of one tensor.
-  TensorName space_in{"mixer.in_proj", nullptr}, space_conv{"mixer.conv1d", nullptr};
-  TensorName space_z{"mixer.z_proj", nullptr}, space_xbc{"mixer.xbc_proj", nullptr};
-  TensorName space_dt{"mixer.dt_proj", nullptr};
-  TensorName space_a_log{"mixer.A_log", nullptr}, space_bias{"mixer.dt_bias", nullptr};
-  TensorName space_skip{"mixer.D", nullptr}, space_norm{"mixer.norm", nullptr};
-  TensorName space_out{"mixer.out_proj", nullptr};
+  TensorName space_in{"mixer.in_proj", nullptr}, space_conv{"mixer.conv1d", "ssm_conv1d"};
+  TensorName space_z{"mixer.z_proj", "ssm_in.z"}, space_xbc{"mixer.xbc_proj", "ssm_in.xbc"};
+  TensorName space_dt{"mixer.dt_proj", "ssm_in.dt"};
+  TensorName space_a_log{"mixer.A_log", "ssm_a"};         ///< the whole name
+  TensorName space_bias{"mixer.dt_bias", "ssm_dt.bias"};  ///< likewise
+  TensorName space_skip{"mixer.D", "ssm_d"};              ///< likewise
+  TensorName space_norm{"mixer.norm", "ssm_norm"}, space_out{"mixer.out_proj", "ssm_out"};
   TensorName norm{"norm", "output_norm"};
   std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
 };

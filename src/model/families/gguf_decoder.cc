@@ -196,7 +196,8 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
   const int64_t layers = layer_count(keys, kind, p);
   const int64_t heads = keys.need_integer(p + "attention.head_count");
   const int64_t hidden = keys.need_integer(p + "embedding_length");
-  if (heads < 1) keys.refuse("it has no attention heads", "download the file again");
+  if (heads < 1 && kind.has_attention)
+    keys.refuse("it has no attention heads", "download the file again");
   const int64_t head_dim = kind.head_dim > 0
                                ? kind.head_dim
                                : keys.integer(p + "attention.key_length").value_or(hidden / heads);

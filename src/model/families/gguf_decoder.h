@@ -21,7 +21,8 @@ struct GgufDecoderKind {
   /// KV heads and widths of MLPs are lists, positions turn in a way of its own: the family says
   /// how, and sets the first of each.
   bool differs_by_layer = false;
-  int64_t head_dim = 0;  ///< as the family finds it; 0: as files say
+  int64_t head_dim = 0;       ///< as the family finds it; 0: as files say
+  bool has_attention = true;  ///< else files say that there are no heads
 };
 
 /// Errors: kFile for a key that is missing or of the wrong kind, or that nobody here reads.

@@ -9,15 +9,6 @@ namespace sluice {
 namespace {
 constexpr const char* kDeltaDamaged = "download the file again";
 
-int64_t delta_size(const GgufKeys& keys, const char* name) {
-  constexpr int64_t kMost = 1 << 20;
-  const std::string key = keys.prefix() + name;
-  const int64_t size = keys.need_integer(key);
-  if (size < 1 || size > kMost)
-    keys.refuse(fmt::format("key {} is {}, outside 1..{}", key, size, kMost), kDeltaDamaged);
-  return size;
-}
-
 nlohmann::json delta_layer_types(const GgufKeys& keys, int64_t layers) {
   std::vector<bool> recurrent = keys.booleans(keys.prefix() + "attention.recurrent_layers", layers);
   if (recurrent.empty()) {
@@ -36,17 +27,17 @@ nlohmann::json delta_layer_types(const GgufKeys& keys, int64_t layers) {
 
 void add_gguf_delta_keys(const GgufKeys& keys, bool is_tiled, nlohmann::json& config) {
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  const int64_t key_heads = delta_size(keys, "ssm.group_count");
-  const int64_t value_heads = delta_size(keys, "ssm.time_step_rank");
-  const int64_t values = delta_size(keys, "ssm.inner_size");
+  const int64_t key_heads = keys.need_size("ssm.group_count");
+  const int64_t value_heads = keys.need_size("ssm.time_step_rank");
+  const int64_t values = keys.need_size("ssm.inner_size");
   if (values % value_heads != 0)
     keys.refuse(
         fmt::format("key {}ssm.inner_size is {}, of {} heads", keys.prefix(), values, value_heads),
         kDeltaDamaged);
-  config["linear_conv_kernel_dim"] = delta_size(keys, "ssm.conv_kernel");
+  config["linear_conv_kernel_dim"] = keys.need_size("ssm.conv_kernel");
   config["linear_num_key_heads"] = key_heads;
   config["linear_num_value_heads"] = value_heads;
-  config["linear_key_head_dim"] = delta_size(keys, "ssm.state_size");
+  config["linear_key_head_dim"] = keys.need_size("ssm.state_size");
   config["linear_value_head_dim"] = values / value_heads;
   config["is_delta_tiled"] = is_tiled && key_heads != value_heads;
   const nlohmann::json types = delta_layer_types(keys, layers);

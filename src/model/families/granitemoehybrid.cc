@@ -3,7 +3,12 @@
 // up are one tensor.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
+#include "src/model/families/gguf_state_space.h"
 #include "src/model/families/mixture_traits.h"
 #include "src/model/families/state_space_traits.h"
 
@@ -52,6 +57,7 @@ std::unique_ptr<FamilyModel> make_granitemoehybrid(const ModelConfig& config) {
                        .has_qkv_bias = has_bias,
                        .has_o_bias = has_bias,
                        .fused = Fused::kRows,
+                       .gguf_pairs_rows = true,
                        .attention_scale = read_factor(config, "attention_multiplier", 1),
                        .embed_scale = read_factor(config, "embedding_multiplier", 1),
                        .residual_scale = read_factor(config, "residual_multiplier", 1),
@@ -82,10 +88,71 @@ std::unique_ptr<FamilyModel> make_granitemoehybrid(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+// A layer without KV heads has a state space.
+void add_granite_layers(const GgufKeys& keys, nlohmann::json& config) {
+  const std::string key = keys.prefix() + "attention.head_count_kv";
+  const auto layers = config["num_hidden_layers"].get<int64_t>();
+  const std::vector<int64_t> heads = keys.integers(key, layers);
+  if (heads.empty()) keys.refuse(fmt::format("key {} is missing", key), "download the file again");
+  const int64_t most = *std::max_element(heads.begin(), heads.end());
+  nlohmann::json types = nlohmann::json::array();
+  bool has_bias = false;
+  for (size_t layer = 0; layer < heads.size(); ++layer) {
+    if (heads[layer] != 0 && heads[layer] != most)
+      keys.refuse(fmt::format("key {} has {} for layer {}, and {} for others", key, heads[layer],
+                              layer, most),
+                  "layers with attention have as many heads each");
+    types.push_back(heads[layer] == 0 ? "mamba" : "attention");
+    has_bias = has_bias || keys.tensor(fmt::format("blk.{}.attn_q.bias", layer));
+  }
+  config["layer_types"] = types;
+  config["attention_bias"] = has_bias;
+  // Of no layer with attention none are read.
+  config["num_key_value_heads"] = most > 0 ? nlohmann::json(most) : config["num_attention_heads"];
+  // The key that files have of rotary positions at all.
+  const bool is_turned = keys.boolean(keys.prefix() + "rope.scaling.finetuned").value_or(true);
+  config["position_embedding_type"] = is_turned ? "rope" : "nope";
+}
+
+std::string granitemoehybrid_of_gguf(const GgufKeys& keys) {
+  const std::string p = keys.prefix();
+  GgufDecoderKind kind{.architecture = "GraniteMoeHybridForCausalLM",
+                       .model_type = "granitemoehybrid",
+                       .also = {"attention.scale", "embedding_scale", "residual_scale",
+                                "logit_scale", "expert_shared_feed_forward_length"},
+                       .differs_by_layer = true};
+  kind.also.insert(kind.also.end(), std::begin(kGgufStateSpaceKeys), std::end(kGgufStateSpaceKeys));
+  const bool has_experts = keys.integer(p + "expert_count").value_or(0) > 0;
+  nlohmann::json config = has_experts
+                              ? gguf_mixture_config(keys, kind,
+                                                    {.experts = "num_local_experts",
+                                                     .width = "intermediate_size",
+                                                     .shared_width = "shared_intermediate_size",
+                                                     .renormalises = true,
+                                                     .always_does_so = true})
+                              : gguf_decoder_config(keys, kind);
+  if (!has_experts) {
+    config["num_local_experts"] = 0;
+    config["shared_intermediate_size"] = keys.integer(p + "expert_shared_feed_forward_length")
+                                             .value_or(config["intermediate_size"].get<int64_t>());
+  }
+  for (const auto& [theirs, ours] : {std::pair{"attention.scale", "attention_multiplier"},
+                                     {"embedding_scale", "embedding_multiplier"},
+                                     {"residual_scale", "residual_multiplier"},
+                                     {"logit_scale", "logits_scaling"}})
+    if (const auto value = keys.number(p + theirs)) config[ours] = *value;
+  add_granite_layers(keys, config);
+  add_gguf_state_space_keys(keys, {}, config);
+  return config.dump(2);
+}
+
 }  // namespace
 
 Family granitemoehybrid_family() {
-  return {"granitemoehybrid", make_granitemoehybrid, [] { return std::vector<KnownModel>{}; }, {}};
+  return {"granitemoehybrid",
+          make_granitemoehybrid,
+          [] { return std::vector<KnownModel>{}; },
+          {"granitehybrid", granitemoehybrid_of_gguf}};
 }
 
 }  // namespace sluice

@@ -189,6 +189,7 @@ class GgufWeights final : public ForeignWeights {
   static constexpr std::string_view kGateBias = "ffn_gate_exps.bias";
   static constexpr std::string_view kHeads = "attn_kv_b.weight";
   static constexpr std::string_view kDecay = ".ssm_a";
+  static constexpr std::string_view kGroupedNorm = ".ssm_norm.weight";
 
   // Where all experts' matrices are: of each expert one of `parts` that lie one below the other.
   struct Stack {
@@ -217,12 +218,17 @@ class GgufWeights final : public ForeignWeights {
     return {};
   }
 
-  // As the family has it, or without dimensions of 1.
-  static bool is_shaped(const io::TensorEntry& tensor, std::vector<int64_t> shape) {
-    if (shape.empty()) return false;
-    if (tensor.shape == shape) return true;
+  // A vector as the family has it but for dimensions of 1; norms may be in groups.
+  static bool is_shaped(const io::TensorEntry& tensor, const WeightShape& weight) {
+    std::vector<int64_t> shape = weight.tensor_shape, theirs = tensor.shape;
+    if (shape.empty()) shape = {weight.cols};
+    if (theirs == shape) return true;
     std::erase(shape, 1);
-    return tensor.shape == shape;
+    std::erase(theirs, 1);
+    const bool is_grouped = weight.gguf.name.ends_with(kGroupedNorm) && theirs.size() == 2 &&
+                            theirs[1] > 0 && weight.cols / theirs[1] == theirs[0] &&
+                            weight.cols % theirs[1] == 0;
+    return theirs == shape || is_grouped;
   }
 
   const io::TensorEntry& need(const std::string& name, const std::vector<int64_t>& shape) const {
@@ -273,7 +279,7 @@ class GgufWeights final : public ForeignWeights {
     const bool is_vector = weight.kind == WeightKind::kVector;
     // A matrix of one row has lost a dimension.
     const bool is_line = is_vector || (weight.rows == 1 && tensor.shape.size() == 1);
-    if (!is_vector || !is_shaped(tensor, weight.tensor_shape))
+    if (!is_vector || !is_shaped(tensor, weight))
       need(tensor.name, is_line ? std::vector<int64_t>{weight.cols}
                                 : std::vector<int64_t>{weight.rows, weight.cols});
     // A vector in another order is a column of one value a row.
@@ -316,7 +322,7 @@ class GgufWeights final : public ForeignWeights {
 }  // namespace
 
 std::string whole_gguf_name(std::string name) {
-  for (const std::string_view part : {".{e}", ".latent", ".turned"})
+  for (const std::string_view part : {".{e}", ".latent", ".turned", ".z", ".xbc", ".dt"})
     if (const size_t at = name.find(part); at != std::string::npos)
       return name.erase(at, part.size());
   return {};

@@ -95,6 +95,15 @@ int64_t GgufKeys::need_integer(const std::string& key) const {
   return *value;
 }
 
+int64_t GgufKeys::need_size(const char* own) const {
+  constexpr int64_t kMost = 1 << 20;
+  const std::string key = prefix() + own;
+  const int64_t size = need_integer(key);
+  if (size < 1 || size > kMost)
+    refuse(fmt::format("key {} is {}, outside 1..{}", key, size, kMost), "download the file again");
+  return size;
+}
+
 std::optional<bool> GgufKeys::boolean(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (!value) return std::nullopt;

@@ -20,6 +20,8 @@ class GgufKeys {
   /// Nothing when absent. One for all layers may be written as a list of equal ones.
   std::optional<int64_t> integer(const std::string& key) const;
   int64_t need_integer(const std::string& key) const;
+  /// From 1 to 2^20, of a key that begins with the architecture.
+  int64_t need_size(const char* own) const;
   /// One for each of `count` layers: a list that has as many, or one for all; empty when absent.
   std::vector<int64_t> integers(const std::string& key, int64_t count) const;
   /// The same of true and false, of a list that may be longer.
