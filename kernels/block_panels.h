@@ -10,12 +10,12 @@
 
 namespace sluice::kernels {
 
-/// Makes one panel of a K type, int4-g32 or int8-g32 from WeightFormat::kPanelRows rows. Values of
-/// q2_k to q6_k are kept as the type of that name. Of the others codes are kept where
-/// the type's are of that format (q4_0, q4_1 and q4_k as int4-g32; q5_0, q8_0, iq4_nl, iq4_xs and
-/// mxfp4 as int8-g32); q2_k, q3_k, q5_1, q5_k and q6_k are else quantised to int8-g32 as
-/// quantise_panel does. False, with the panel undefined: of another type or format, or a value or
-/// scale is not finite or past f16.
+/// Makes one panel of a K type, q4_1, q5_1, int4-g32 or int8-g32 from WeightFormat::kPanelRows
+/// rows. Values of q2_k to q6_k, q4_1 and q5_1 are kept as the type of that name. Of the others
+/// codes are kept where the type's are of that format (q4_0, q4_1 and q4_k as int4-g32; q5_0, q8_0,
+/// iq4_nl, iq4_xs and mxfp4 as int8-g32); q2_k, q3_k, q5_1, q5_k and q6_k are else quantised to
+/// int8-g32 as quantise_panel does. False, with the panel undefined: of another type or format, or
+/// a value or scale is not finite or past f16.
 ///   rows   [16] each cols / elements blocks      cols   whole blocks      panel  panel_bytes(cols)
 bool repack_blocks(BlockType type, const WeightFormat& format, const std::byte* const* rows,
                    int64_t cols, std::byte* panel) noexcept;

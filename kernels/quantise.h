@@ -45,6 +45,12 @@ void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_
 void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
                 const float* scales, const float* zeros, std::byte* panel) noexcept;
 
+/// One group of a panel of kQ6K, kIq1 or kIq2, read from elsewhere: codes [16][columns] a byte
+/// each, scales [16][parts] of 16 columns (kernels/k_layout.h), d [16]. `group`: where its lines
+/// begin.
+void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* scales,
+                const float* d, std::byte* group) noexcept;
+
 /// The 16 values of NF4, rising; the same to 1e-6 as published.
 extern const float kNf4Values[16];
 /// The nearest e2m1 code (ties to even mantissa); past 6 the largest.

@@ -70,6 +70,13 @@ void k_8(benchmark::State& state) {
   product(state, kKTypes[kBits - 2], ActivationFormat::kInt8);
 }
 
+void q4_1_16(benchmark::State& state) { product(state, "q4_1", ActivationFormat::k16Bit); }
+void q4_1_8(benchmark::State& state) { product(state, "q4_1", ActivationFormat::kInt8); }
+void q5_1_16(benchmark::State& state) { product(state, "q5_1", ActivationFormat::k16Bit); }
+void q5_1_8(benchmark::State& state) { product(state, "q5_1", ActivationFormat::kInt8); }
+void iq2_16(benchmark::State& state) { product(state, "iq2", ActivationFormat::k16Bit); }
+void iq2_8(benchmark::State& state) { product(state, "iq2", ActivationFormat::kInt8); }
+
 BENCHMARK(int4_16)->Name("quantised/int4-g64/16bit")->Apply(shapes);
 BENCHMARK(int4_8)->Name("quantised/int4-g64/int8")->Apply(shapes);
 BENCHMARK(int4_32_8)->Name("quantised/int4-g32/int8")->Apply(shapes);
@@ -85,6 +92,12 @@ BENCHMARK(k_8<4>)->Name("quantised/q4_k/int8")->Apply(shapes);
 BENCHMARK(k_8<5>)->Name("quantised/q5_k/int8")->Apply(shapes);
 BENCHMARK(k_8<3>)->Name("quantised/q3_k/int8")->Apply(shapes);
 BENCHMARK(k_8<2>)->Name("quantised/q2_k/int8")->Apply(shapes);
+BENCHMARK(q4_1_16)->Name("quantised/q4_1/16bit")->Apply(shapes);
+BENCHMARK(q4_1_8)->Name("quantised/q4_1/int8")->Apply(shapes);
+BENCHMARK(q5_1_16)->Name("quantised/q5_1/16bit")->Apply(shapes);
+BENCHMARK(q5_1_8)->Name("quantised/q5_1/int8")->Apply(shapes);
+BENCHMARK(iq2_16)->Name("quantised/iq2/16bit")->Apply(shapes);
+BENCHMARK(iq2_8)->Name("quantised/iq2/int8")->Apply(shapes);
 
 }  // namespace
 }  // namespace sluice::bench

@@ -106,6 +106,38 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
   }
 }
 
+void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* scales,
+                const float* d, std::byte* group) noexcept {
+  const KLayout layout = k_layout(format.encoding);
+  const int of_pairs = layout.has_nibbles ? 4 : 0, of_bits = of_pairs + (layout.has_pairs ? 2 : 0);
+  std::memset(group, 0, static_cast<size_t>(layout.bytes()));
+  const auto add = [](std::byte* line, int64_t row, uint32_t bits) {
+    uint32_t word = 0;
+    std::memcpy(&word, line + row * 4, 4);
+    word |= bits;
+    std::memcpy(line + row * 4, &word, 4);
+  };
+  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row) {
+    for (int64_t word = 0; word < layout.scale_words; ++word)
+      std::memcpy(group + word * kQuantLine + row * 4, scales + row * layout.parts() + 4 * word, 4);
+    std::memcpy(group + layout.scale_words * kQuantLine + row * 4, d + row, 4);
+    for (int64_t quad = 0; quad < layout.columns / 4; ++quad) {
+      uint32_t four = 0;
+      std::memcpy(&four, codes + row * layout.columns + 4 * quad, 4);
+      four = (four & 0xff0000ffU) | (four & 0xff00U) << 8 | (four >> 8 & 0xff00U);  // byte_column
+      std::byte* line = group + layout.scale_bytes() + quad / 8 * layout.block_lines() * kQuantLine;
+      const int64_t v = quad % 8;
+      if (layout.has_nibbles)
+        add(line + v / 2 * kQuantLine, row, (four & 0x0f0f0f0fU) << (4 * (v % 2)));
+      line += of_pairs * kQuantLine;
+      if (layout.has_pairs)
+        add(line + v / 4 * kQuantLine, row, (four >> of_pairs & 0x03030303U) << (2 * (v % 4)));
+      line += (of_bits - of_pairs) * kQuantLine;
+      if (layout.has_bits) add(line, row, (four >> of_bits & 0x01010101U) << v);
+    }
+  }
+}
+
 namespace reference {
 
 namespace {
@@ -132,7 +164,11 @@ std::pair<int, int> k_scales(Encoding encoding, const std::byte* lines, int64_t 
     case Encoding::kQ3K:
       scale = (at(part % 8) >> (part / 8 * 4) & 15) | (at(8 + part % 4) >> (part / 4 * 2) & 3) << 4;
       return {static_cast<int>(scale) - 32, 0};
-    case Encoding::kQ6K: return {static_cast<int8_t>(at(part)), 0};
+    case Encoding::kQ6K:
+    case Encoding::kIq1:
+    case Encoding::kIq2: return {static_cast<int8_t>(at(part)), 0};
+    case Encoding::kQ4_1:
+    case Encoding::kQ5_1: return {1, -1};  // less -m
     default: break;
   }
   if (part < 4) {
@@ -165,6 +201,8 @@ float k_value(Encoding encoding, const std::byte* group, int64_t lane, int64_t c
     bits += 2;
   }
   if (layout.has_bits) code |= (byte_of(line, lane, byte) >> v & 1) << bits;
+  if (encoding == Encoding::kIq1) code = k_code_value<Encoding::kIq1>(code);
+  if (encoding == Encoding::kIq2) code = k_code_value<Encoding::kIq2>(code);
   const std::byte* meta = group + layout.scale_words * kQuantLine;
   const auto [scale, minimum] = k_scales(encoding, group, lane, column / layout.part_columns);
   float d = 0;

@@ -7,10 +7,11 @@
   blocks.json        two random blocks of every type and their elements
   plain.gguf         the fixture llama-tiny-gqa as its converter would write it, f32; qwen2.gguf and
                      qwen3.gguf: qwen2-tiny and qwen3-tiny
-  mixed.gguf         a random model whose matrices have a type each
+  mixed.gguf         a random model whose matrices have a type each; codebooks.gguf: likewise, of the IQ and TQ types
+                     and, with scales of 0, below every normal number and of either sign, Q4_1 and Q5_1
   stories260k.gguf   the fixture of that name in Q8_0 (what does not fit its blocks in F16), with its tokenizer and a template
   ../checkpoints/made/tiny.gguf  three tensors, for tests that break it byte by byte
-  mixed.safetensors  some rows of each of its matrices, under Hugging Face's names and in that order
+  mixed.safetensors, codebooks.safetensors  some rows of each of their matrices, under Hugging Face's names and in that order
 """
 import json
 import pathlib
@@ -160,20 +161,27 @@ def make_plain(file, fixture):
     finish(out)
 
 
-def make_mixed():
-    rng = np.random.default_rng(2)
+def put_odd_scales(rng, kind, blocks):
+    """Scales and offsets of every third block: zeros of either sign, next to nothing, or negative."""
+    odd = np.array([0.0, -0.0, 2.0 ** -24, -3 * 2.0 ** -24, -0.01, 0.02], dtype=np.float16)
+    for at in SCALES[kind]:
+        chosen = rng.choice(odd, len(blocks[::3]))
+        blocks[::3, at:at + 2] = chosen.view(np.uint8).reshape(-1, 2)
+
+
+def make_mixed(name, seed, head, layers, odd=()):
+    rng = np.random.default_rng(seed)
     config = dict(num_hidden_layers=2, max_position_embeddings=128, hidden_size=256, intermediate_size=256,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, rope_theta=10000.0)
-    out = writer(OUT / "mixed.gguf", config)
+    out = writer(OUT / f"{name}.gguf", config)
     vocabulary = add_vocabulary(out)
     rows_of = {"q_proj": 64, "k_proj": 32, "v_proj": 32}
-    kinds = {"model.embed_tokens.weight": T.Q8_0, "lm_head.weight": T.Q6_K}
-    for layer, chosen in enumerate([[T.Q4_0, T.Q4_K, T.Q8_0, T.Q5_0, T.Q4_K, T.Q5_K, T.Q6_K],
-                                    [T.Q4_1, T.Q5_1, T.Q2_K, T.F16, T.Q3_K, T.Q4_0, T.Q8_0]]):
+    kinds = {"model.embed_tokens.weight": T.Q8_0, "lm_head.weight": head}
+    for layer, chosen in enumerate(layers):
         names = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
                  "mlp.up_proj", "mlp.down_proj"]
-        kinds |= {f"model.layers.{layer}.{name}.weight": kind for name, kind in zip(names, chosen)}
-    goldens = {}
+        kinds |= {f"model.layers.{layer}.{part}.weight": kind for part, kind in zip(names, chosen)}
+    file, goldens = name, {}
     for name, kind in kinds.items():
         part = name.split(".")[-2]
         rows = rows_of.get(part, vocabulary if "layers" not in name else 256)
@@ -184,7 +192,10 @@ def make_mixed():
             out.add_tensor(gguf_name(name), raw)
         else:
             per_block, _ = gguf.GGML_QUANT_SIZES[kind]
-            raw = random_blocks(rng, kind, rows * cols // per_block).reshape(rows, -1)
+            raw = random_blocks(rng, kind, rows * cols // per_block)
+            if kind in odd:
+                put_odd_scales(rng, kind, raw)
+            raw = raw.reshape(rows, -1)
             values = gguf.quants.dequantize(raw, kind).astype(np.float32)
             out.add_tensor(gguf_name(name), raw, raw_dtype=kind)
         if heads := heads_of(name, config):
@@ -196,7 +207,7 @@ def make_mixed():
                            rng.uniform(0.5, 1.5, 256).astype(np.float32))
     out.add_tensor("output_norm.weight", rng.uniform(0.5, 1.5, 256).astype(np.float32))
     finish(out)
-    save_file(goldens, OUT / "mixed.safetensors")
+    save_file(goldens, OUT / f"{file}.safetensors")
 
 
 def make_stories():
@@ -230,5 +241,9 @@ if __name__ == "__main__":
     make_plain("plain.gguf", "llama-tiny-gqa")
     make_plain("qwen2.gguf", "qwen2-tiny")
     make_plain("qwen3.gguf", "qwen3-tiny")
-    make_mixed()
+    make_mixed("mixed", 2, T.Q6_K, [[T.Q4_0, T.Q4_K, T.Q8_0, T.Q5_0, T.Q4_K, T.Q5_K, T.Q6_K],
+                                    [T.Q4_1, T.Q5_1, T.Q2_K, T.F16, T.Q3_K, T.Q4_0, T.Q8_0]])
+    make_mixed("codebooks", 4, T.IQ2_S, [[T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.Q5_1, T.IQ1_S, T.IQ1_M, T.Q4_1],
+                                         [T.IQ3_XXS, T.IQ3_S, T.TQ1_0, T.Q4_1, T.IQ4_XS, T.Q5_1, T.TQ2_0]],
+               odd=(T.Q4_1, T.Q5_1, T.IQ2_XS))
     make_stories()

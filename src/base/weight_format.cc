@@ -18,7 +18,8 @@ constexpr EncodingName kEncodings[] = {
     {Encoding::kInt4, "int4", 64}, {Encoding::kInt8, "int8", 0},    {Encoding::kNf4, "nf4", 64},
     {Encoding::kFp8, "fp8", 0},    {Encoding::kMxfp4, "mxfp4", 32}, {Encoding::kQ2K, "q2_k", 256},
     {Encoding::kQ3K, "q3_k", 256}, {Encoding::kQ4K, "q4_k", 256},   {Encoding::kQ5K, "q5_k", 256},
-    {Encoding::kQ6K, "q6_k", 256}};
+    {Encoding::kQ6K, "q6_k", 256}, {Encoding::kQ4_1, "q4_1", 32},   {Encoding::kQ5_1, "q5_1", 32},
+    {Encoding::kIq1, "iq1", 256},  {Encoding::kIq2, "iq2", 256}};
 
 // Whether its groups are always the same.
 bool has_one_group(const WeightFormat& format) noexcept {
@@ -34,9 +35,13 @@ int64_t WeightFormat::code_bits() const noexcept {
     case Encoding::kInt8:
     case Encoding::kFp8: return 8;
     case Encoding::kQ2K: return 2;
-    case Encoding::kQ3K: return 3;
-    case Encoding::kQ4K: return 4;
-    case Encoding::kQ5K: return 5;
+    case Encoding::kQ3K:
+    case Encoding::kIq1:
+    case Encoding::kIq2: return 3;
+    case Encoding::kQ4K:
+    case Encoding::kQ4_1: return 4;
+    case Encoding::kQ5K:
+    case Encoding::kQ5_1: return 5;
     case Encoding::kQ6K: return 6;
     case Encoding::kPlain: break;
   }

@@ -27,19 +27,26 @@ enum class Encoding : uint8_t {
   kQ4K,  ///< w = d s q - m n, q in 0..15, s and n in 0..63, of 32 columns
   kQ5K,  ///< the same, q in 0..31
   kQ6K,  ///< w = d s (q - 32), q in 0..63, s in -128..127, of 16 columns
+  // Others of GGUF's types, kept in the same way.
+  kQ4_1,  ///< w = d q + m, q in 0..15, of 32 columns
+  kQ5_1,  ///< the same, q in 0..31
+  kIq1,   ///< w = d s v, v of +-1, +-7 and +-9, s in 1..15, of 16 columns: iq1_s and iq1_m
+  kIq2,   ///< w = d s v, v of +-8, +-25 and +-43, s in 1..31: iq2_xxs, iq2_xs and iq2_s
 };
 
 struct WeightFormat {
   Encoding encoding = Encoding::kPlain;
   DType dtype = DType::kBF16;  ///< of kPlain
-  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32, of K types 256; 0: the whole row.
+  /// Columns that share a scale: 32, 64 or 128, of kMxfp4, kQ4_1 and kQ5_1 32, of K types, kIq1
+  /// and kIq2 256; 0: the whole row.
   int32_t group = 0;
 
   static constexpr int64_t kPanelRows = 16;
 
   bool operator==(const WeightFormat&) const = default;
   bool is_quantised() const noexcept { return encoding != Encoding::kPlain; }
-  /// Whether it is one of GGUF's K types: made from such files only.
+  /// Whether it is one of GGUF's K types, or another that is kept as they are: made from such
+  /// files only.
   constexpr bool is_k() const noexcept { return encoding >= Encoding::kQ2K; }
   /// Bits of one code: 2 to 8; of plain elements their own.
   int64_t code_bits() const noexcept;
@@ -51,9 +58,17 @@ struct WeightFormat {
   /// Bytes of the codes of one group of a panel, and of its scales.
   int64_t group_code_bytes(int64_t cols) const noexcept;
   constexpr int64_t scale_bytes() const noexcept {
-    if (encoding == Encoding::kQ2K || encoding == Encoding::kQ6K) return 20 * kPanelRows;
-    if (is_k()) return 16 * kPanelRows;
-    return encoding == Encoding::kMxfp4 ? kPanelRows : 4 * kPanelRows;
+    switch (encoding) {
+      case Encoding::kQ2K:
+      case Encoding::kQ6K:
+      case Encoding::kIq1:
+      case Encoding::kIq2: return 20 * kPanelRows;
+      case Encoding::kQ3K:
+      case Encoding::kQ4K:
+      case Encoding::kQ5K: return 16 * kPanelRows;
+      case Encoding::kMxfp4: return kPanelRows;
+      default: return 4 * kPanelRows;
+    }
   }
   /// Bytes of kPanelRows rows; quantised only.
   int64_t panel_bytes(int64_t cols) const noexcept;
@@ -68,7 +83,7 @@ struct WeightFormat {
 /// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8", "mxfp4", "q6_k".
 std::string format_name(const WeightFormat& format);
 /// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row, "mxfp4" is
-/// always of groups of 32, and K types are of 256.
+/// always of groups of 32, as are "q4_1" and "q5_1"; K types, "iq1" and "iq2" are of 256.
 std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept;
 
 }  // namespace sluice

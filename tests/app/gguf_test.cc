@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "io/async/file_engine.h"
@@ -108,9 +109,7 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
   const auto layer = [](int i, const char* part) {
     return "model.layers." + std::to_string(i) + "." + part + ".weight";
   };
-  // K types are the file's values. f16 scales and zeros of int4: (15 + |zero|) 2^-11 steps of 4
-  // bits are below half a step of 8;
-  // f16 values: 2^-11 of the largest; what is quantised anew: half a step.
+  // K types and their like are the file's values; f16 values: 2^-11 of the largest.
   const std::pair<std::string, Expected> cases[] = {
       {layer(0, "self_attn.q_proj"), {"q4_0", "int4-g32", 1e-4}},
       {layer(0, "self_attn.k_proj"), {"q4_k", "q4_k", 0}},
@@ -119,8 +118,8 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
       {layer(0, "mlp.gate_proj"), {"q4_k", "q4_k", 0}},
       {layer(0, "mlp.up_proj"), {"q5_k", "q5_k", 0}},
       {layer(0, "mlp.down_proj"), {"q6_k", "q6_k", 0}},
-      {layer(1, "self_attn.q_proj"), {"q4_1", "int4-g32", 0.3}},
-      {layer(1, "self_attn.k_proj"), {"q5_1", "int8-g32", 0.51}},
+      {layer(1, "self_attn.q_proj"), {"q4_1", "q4_1", 0}},
+      {layer(1, "self_attn.k_proj"), {"q5_1", "q5_1", 0}},
       {layer(1, "self_attn.v_proj"), {"q2_k", "q2_k", 0}},
       {layer(1, "self_attn.o_proj"), {"f16", "f16", 0}},
       {layer(1, "mlp.gate_proj"), {"q3_k", "q3_k", 0}},
@@ -139,6 +138,25 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
   testing::CollectingSink sink;
   engine->generate(source, sink);
   EXPECT_EQ(sink.answers[0].tokens.size(), 6u);
+}
+
+TEST_F(GgufModel, KeepsTheValuesOfCodebooks) {
+  const fs::path store = convert("codebooks.gguf");
+  const io::Checkpoint made = io::Checkpoint::open(store);
+  const char* const parts[] = {"self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o",
+                               "mlp.gate",    "mlp.up",      "mlp.down"};
+  const char* const formats[2][7] = {
+      {"iq2", "iq2", "iq2", "q5_1", "iq1", "iq1", "q4_1"},
+      {"int8-g32", "int8-g32", "int8-g32", "q4_1", "int8-g32", "q5_1", "int8-g32"}};
+  std::map<std::string, std::string> expected{{"lm_head.weight", "iq2"}};
+  for (int layer = 0; layer < 2; ++layer)
+    for (int i = 0; i < 7; ++i)
+      expected[fmt::format("model.layers.{}.{}_proj.weight", layer, parts[i])] = formats[layer][i];
+  for (const auto& [name, format] : expected) {
+    ASSERT_NE(made.find(name), nullptr) << name;
+    EXPECT_EQ(io::element_name(*made.find(name)), format) << name;
+    EXPECT_EQ(worst_steps(store, name, "codebooks.safetensors"), 0) << name;
+  }
 }
 
 // Stacks of experts, each of a type: of every expert the rows that the gguf package gives.
@@ -182,8 +200,8 @@ TEST_F(GgufModel, BecomesWhatIsAskedFor) {
 }
 
 TEST_F(GgufModel, RunsAsItLies) {
-  for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
-                           "bloom.gguf", "gpt2.gguf", "experts.gguf"}) {
+  for (const char* file : {"mixed.gguf", "codebooks.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf",
+                           "gemma2.gguf", "bloom.gguf", "gpt2.gguf", "experts.gguf"}) {
     SCOPED_TRACE(file);
     expect_runs_as_its_store(fs::path(SLUICE_FIXTURES) / "gguf" / file, convert(file));
   }
@@ -231,8 +249,9 @@ TEST(TransposedModel, StaysInMemory) {
 TEST_F(GgufModel, StreamsAsItLies) {
   std::mt19937 random(7);
   const auto share = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
-  for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
-                           "bloom.gguf", "gpt2.gguf", "granite.gguf", "experts.gguf"}) {
+  for (const char* file :
+       {"mixed.gguf", "codebooks.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
+        "bloom.gguf", "gpt2.gguf", "granite.gguf", "experts.gguf"}) {
     const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / file;
     const fs::path store = convert(file);
     for (int round = 0; round < 6; ++round) {

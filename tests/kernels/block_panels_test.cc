@@ -3,6 +3,7 @@
 #include "kernels/block_panels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -138,6 +139,10 @@ TEST_P(BlockPanels, AreThoseOfThePlainWay) {
   });
 }
 
+bool are_same_bits(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
 TEST_P(BlockPanels, KeepTheValuesOfKTypes) {
   const auto format = k_type_format(GetParam());
   if (!format) return;
@@ -148,22 +153,24 @@ TEST_P(BlockPanels, KeepTheValuesOfKTypes) {
       SCOPED_TRACE(random.trace() + ", blocks " + std::to_string(blocks));
       const auto size = static_cast<size_t>(format->panel_bytes(rows.cols));
       EXPECT_LE(static_cast<double>(size), 1.02 * static_cast<double>(rows.bytes.size()));
+      const int64_t elements = block_layout(GetParam()).elements;
       std::vector<std::byte> panel(size + 1, std::byte{0x5a});
       ASSERT_TRUE(
           repack_blocks(GetParam(), *format, rows.addresses().data(), rows.cols, panel.data()));
       EXPECT_EQ(panel.back(), std::byte{0x5a});
       std::vector<float> unpacked(static_cast<size_t>(kRows * rows.cols));
       dequantise_panel(*format, panel.data(), kRows, rows.cols, unpacked.data(), rows.cols);
+      float values[256];
       for (int64_t row = 0; row < kRows; ++row)
         for (int64_t col = 0; col < rows.cols; ++col) {
-          float values[256];
-          if (col % 256 == 0) decode_block(GetParam(), rows.block(row, col / 256), values);
+          if (col % elements == 0)
+            decode_block(GetParam(), rows.block(row, col / elements), values);
           const float kept = reference::quantised_value(*format, panel.data(), rows.cols, row, col);
-          if (col % 256 == 0)
-            for (int64_t i = 0; i < 256; ++i)
-              ASSERT_EQ(unpacked[static_cast<size_t>(row * rows.cols + col + i)], values[i])
-                  << row << " " << col + i;
-          ASSERT_EQ(unpacked[static_cast<size_t>(row * rows.cols + col)], kept);
+          const float as_unpacked = unpacked[static_cast<size_t>(row * rows.cols + col)];
+          const float expected = values[col % elements];
+          ASSERT_TRUE(are_same_bits(as_unpacked, expected))
+              << row << " " << col << ": " << as_unpacked << ", " << expected;
+          ASSERT_TRUE(are_same_bits(kept, expected)) << row << " " << col;
         }
       for (const float bad :
            {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
@@ -201,7 +208,7 @@ TEST_P(BlockPanels, AreOfOneFormat) {
   Rows rows = random_rows(GetParam(), 1, Scales::kUsual, random);
   std::vector<std::byte> panel(static_cast<size_t>(kRows * rows.cols * 2));
   for (const char* name : {"int4-g32", "int8-g32", "int4-g64", "int8", "nf4-g32", "fp8-g32", "q2_k",
-                           "q3_k", "q4_k", "q5_k", "q6_k"}) {
+                           "q3_k", "q4_k", "q5_k", "q6_k", "q4_1", "q5_1", "iq1", "iq2"}) {
     const WeightFormat format = parse_weight_format(name).value();
     EXPECT_EQ(repack_blocks(GetParam(), format, rows.addresses().data(), rows.cols, panel.data()),
               format == format_for(GetParam()) || format == k_type_format(GetParam()))
@@ -218,6 +225,81 @@ INSTANTIATE_TEST_SUITE_P(Types, BlockPanels,
                          [](const auto& info) {
                            return std::string(block_layout(info.param).name);
                          });
+
+// Codebooks' blocks go by way of their parts.
+TEST(BlockPanelsOfCodebooks, KeepTheValues) {
+  Random random(13);
+  for_each_isa([&] {
+    for (const BlockType type : {BlockType::kIQ1_S, BlockType::kIQ1_M, BlockType::kIQ2_XXS,
+                                 BlockType::kIQ2_XS, BlockType::kIQ2_S}) {
+      const WeightFormat format = k_type_format(type).value();
+      SCOPED_TRACE(random.trace() + ", " + std::string(block_layout(type).name));
+      std::vector<uint8_t> codes(kRows * 256);
+      std::vector<int8_t> scales(kRows * 16);
+      std::vector<float> d(kRows), values(kRows * 256), unpacked(kRows * 256);
+      std::vector<std::byte> panel(static_cast<size_t>(format.panel_bytes(256)) + 1);
+      for (int64_t row = 0; row < kRows;) {
+        std::vector<std::byte> block(static_cast<size_t>(block_layout(type).bytes));
+        for (std::byte& byte : block) byte = static_cast<std::byte>(random.between(0, 255));
+        if (random.between(0, 3) == 0) block[0] = block[1] = std::byte{0};
+        if (random.between(0, 3) == 0) block[1] = std::byte{0x80};  // less than any normal number
+        decode_block(type, block.data(), values.data() + row * 256);
+        const bool is_finite = block_parts(type, block.data(), codes.data() + row * 256,
+                                           scales.data() + row * 16, d[static_cast<size_t>(row)]);
+        ASSERT_EQ(is_finite, std::isfinite(values[static_cast<size_t>(row * 256)]));
+        if (is_finite) ++row;
+      }
+      panel.back() = std::byte{0x5a};
+      pack_parts(format, codes.data(), scales.data(), d.data(), panel.data());
+      EXPECT_EQ(panel.back(), std::byte{0x5a});
+      dequantise_panel(format, panel.data(), kRows, 256, unpacked.data(), 256);
+      for (int64_t row = 0; row < kRows; ++row)
+        for (int64_t col = 0; col < 256; ++col) {
+          const auto at = static_cast<size_t>(row * 256 + col);
+          ASSERT_TRUE(are_same_bits(unpacked[at], values[at]))
+              << row << " " << col << ": " << unpacked[at] << ", " << values[at];
+          ASSERT_TRUE(are_same_bits(reference::quantised_value(format, panel.data(), 256, row, col),
+                                    values[at]));
+        }
+    }
+  });
+}
+
+TEST(BlockPanelsOfCodebooks, AreOfTheirOwnFormat) {
+  std::vector<uint8_t> codes(256);
+  std::vector<int8_t> scales(16);
+  float d = 0;
+  const std::vector<std::byte> block(256);
+  for (const BlockType type : {BlockType::kNone, BlockType::kQ4_1, BlockType::kIQ3_S,
+                               BlockType::kIQ4_XS, BlockType::kTQ1_0})
+    EXPECT_FALSE(block_parts(type, block.data(), codes.data(), scales.data(), d));
+}
+
+// q6_k's groups from parts are those from blocks.
+TEST(BlockPanelsOfCodebooks, PartsOfOthersLieAsTheirBlocksDo) {
+  Random random(14);
+  Rows rows = random_rows(BlockType::kQ6_K, 1, Scales::kUsual, random);
+  const WeightFormat format = parse_weight_format("q6_k").value();
+  std::vector<std::byte> expected(static_cast<size_t>(format.panel_bytes(256))), actual(expected);
+  ASSERT_TRUE(repack_blocks(rows.type, format, rows.addresses().data(), 256, expected.data()));
+  std::vector<uint8_t> codes(kRows * 256);
+  std::vector<int8_t> scales(kRows * 16);
+  std::vector<float> d(kRows);
+  for (int64_t row = 0; row < kRows; ++row) {
+    uint16_t half;
+    std::memcpy(&half, rows.block(row, 0) + 208, 2);
+    d[static_cast<size_t>(row)] = f16_to_f32(half);
+    std::memcpy(scales.data() + row * 16, rows.block(row, 0) + 192, 16);
+    for (int64_t i = 0; i < 256; ++i) {
+      const auto at = static_cast<uint8_t>(rows.block(row, 0)[i / 128 * 64 + i % 64]);
+      const auto pair = static_cast<uint8_t>(rows.block(row, 0)[128 + i / 128 * 32 + i % 32]);
+      codes[static_cast<size_t>(row * 256 + i)] = static_cast<uint8_t>(
+          (i % 128 < 64 ? at & 15 : at >> 4) | (pair >> (i % 128 / 32 * 2) & 3) << 4);
+    }
+  }
+  pack_parts(format, codes.data(), scales.data(), d.data(), actual.data());
+  EXPECT_EQ(actual, expected);
+}
 
 TEST(BlockPanelsOfOthers, AreRefused) {
   const std::vector<std::byte> bytes(4096);

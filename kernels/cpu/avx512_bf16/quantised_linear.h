@@ -74,13 +74,14 @@ struct KBf16Step {
   using Element = uint16_t;
   using Sum = VecF;
   static const Element* x(const QuantisedCall& call) { return call.bf16; }
-  template <int kZero, int kBits>
+  template <Encoding kEncoding>
   struct Decoder {
     __m512i low, high;
     Decoder() {
       alignas(64) uint16_t values[64];
-      for (int i = 0; i < 64; ++i) {
-        const auto value = static_cast<float>(i - kZero);
+      for (uint32_t i = 0; i < 64; ++i) {
+        const auto value = static_cast<float>(static_cast<int>(k_code_value<kEncoding>(i)) -
+                                              kKLayout<kEncoding>.zero);
         uint32_t bits;
         __builtin_memcpy(&bits, &value, 4);
         values[i] = static_cast<uint16_t>(bits >> 16);  // exact
@@ -94,6 +95,7 @@ struct KBf16Step {
     }
   };
   static VecF total(Sum sum) { return sum; }
+  template <bool>
   static Sum add(Sum sum, const VecU (&first)[2], const VecU (&second)[2], const Element* x) {
     const auto step = [](Sum to, VecU codes, const Element* from) {
       return Bf16Step::step<true>(to, codes, load_word(from));

@@ -128,13 +128,13 @@ struct KCodes {
   static constexpr Encoding kAs = kLayout.has_minima ? Encoding::kInt4 : Encoding::kInt8;
 
   explicit KCodes(const QuantisedCall&) {}
-  int64_t offset(int64_t column) const { return column / kKColumns * kLayout.bytes(); }
+  int64_t offset(int64_t column) const { return column / kLayout.columns * kLayout.bytes(); }
   void cut(int64_t, int64_t count, CodeChunk& chunk) const {
     chunk.groups = count / kLayout.part_columns;
     chunk.pairs = kLayout.part_columns / 2;
   }
   void decode(const std::byte* panel, int64_t begin, int unit, CodeChunk& chunk) const {
-    const KBf16Step::Decoder<kLayout.zero, kLayout.block_lines()> decode;
+    const KBf16Step::Decoder<kEncoding> decode;
     KScales<kEncoding> scales;
     const std::byte* lines = panel + offset(begin);
     __m512i* to = unit == 0 ? chunk.low : chunk.high;
@@ -146,7 +146,7 @@ struct KCodes {
         chunk.scaled_zero[unit][first + i] =
             kLayout.has_minima ? scales.minimum[kLayout.has_minima ? i : 0] : VecF{};
       }
-      for (int block = 0; block < kKBlocks; ++block, to += 16) {
+      for (int block = 0; block < kLayout.blocks(); ++block, to += 16) {
         const KBlock<kEncoding> codes(k_lines(kLayout, lines, block, 0));
 #pragma GCC unroll 8
         for (int v = 0; v < 8; ++v) {
@@ -210,6 +210,10 @@ void quantised_panels_bf16(const QuantisedCall& call, int64_t row_begin, int64_t
     case Encoding::kQ4K: return many_rows<KCodes<Encoding::kQ4K>>(call, row_begin, row_end);
     case Encoding::kQ5K: return many_rows<KCodes<Encoding::kQ5K>>(call, row_begin, row_end);
     case Encoding::kQ6K: return many_rows<KCodes<Encoding::kQ6K>>(call, row_begin, row_end);
+    case Encoding::kQ4_1: return many_rows<KCodes<Encoding::kQ4_1>>(call, row_begin, row_end);
+    case Encoding::kQ5_1: return many_rows<KCodes<Encoding::kQ5_1>>(call, row_begin, row_end);
+    case Encoding::kIq1: return many_rows<KCodes<Encoding::kIq1>>(call, row_begin, row_end);
+    case Encoding::kIq2: return many_rows<KCodes<Encoding::kIq2>>(call, row_begin, row_end);
     default: return many_rows<GroupCodes<Encoding::kFp8>>(call, row_begin, row_end);
   }
 }

@@ -331,6 +331,14 @@ struct KSource<Q4K> : KSourceOf<Encoding::kQ4K, 1> {
   static VecU d(const BlockLanes& b) { return b.word(0); }
 };
 template <>
+struct KSource<Q4_1> : KSourceOf<Encoding::kQ4_1, 0> {
+  static VecU d(const BlockLanes& b) { return b.word(0); }
+};
+template <>
+struct KSource<Q5_1> : KSourceOf<Encoding::kQ5_1, 0> {
+  static VecU d(const BlockLanes& b) { return b.word(0); }
+};
+template <>
 struct KSource<Q5K> : KSourceOf<Encoding::kQ5K, 1> {
   static VecU d(const BlockLanes& b) { return b.word(0); }
 };
@@ -365,7 +373,7 @@ inline VecU put_k(const BlockLanes& b, std::byte* group, int part) {
     const VecF scale = f16_of(d);
     __builtin_memcpy(meta + part * kLanes * 4, &scale, sizeof scale);
   }
-  for (int block = 0; block < kKBlocks; ++block) {
+  for (int block = 0; block < kLayout.blocks(); ++block) {
     VecU planes[kLayout.block_lines()] = {};
     for (int v = 0; v < 8; ++v) {
       const VecU four = Type::codes(b, block, v);

@@ -7,28 +7,29 @@
 namespace sluice::kernels {
 namespace {
 
-// What a product sees of a quad of columns, codes of kBits bits: kVectors vectors of kStep columns
-// each.
+// What a product sees of a quad of columns: kVectors vectors of kStep columns each.
 
-// int8: codes of six bits, so that pairs of products fit 16 bits.
+// int8: codes of six bits, so that pairs of products fit 16 bits; of wide ones each quad's do.
 struct KInt8Step {
   static constexpr int kStep = 4, kVectors = 1;
   static constexpr bool kScalesX = true;
   using Element = int8_t;
   using Sum = VecI;
   static const Element* x(const QuantisedCall& call) { return call.int8; }
-  template <int kZero, int kBits>
+  template <Encoding kEncoding>
   struct Decoder {
-    VecU at(VecU quad, int) const { return quad; }
+    VecU at(VecU quad, int) const { return k_code_value<kEncoding>(quad); }
   };
   static VecF total(Sum sum) { return __builtin_convertvector(sum, VecF); }
   // A quad and the next one.
-  template <typename Dots = ByteDots>
+  template <bool kIsWide, typename Dots = ByteDots>
   static Sum add(Sum sum, const VecU (&first)[1], const VecU (&second)[1], const Element* x) {
     if constexpr (Dots::kHasParts) {
-      typename Dots::Part part = {};
-      part = Dots::add(Dots::add(part, first[0], load_word(x)), second[0], load_word(x + 4));
-      return sum + whole_of(part);
+      typename Dots::Part part = {}, other = {};
+      part = Dots::add(part, first[0], load_word(x));
+      if constexpr (kIsWide)
+        return sum + whole_of(part) + whole_of(Dots::add(other, second[0], load_word(x + 4)));
+      return sum + whole_of(Dots::add(part, second[0], load_word(x + 4)));
     } else {
       return Dots::template step<true>(Dots::template step<true>(sum, first[0], load_word(x)),
                                        second[0], load_word(x + 4));
@@ -42,13 +43,15 @@ struct KF32Step {
   using Element = float;
   using Sum = VecF;
   static const Element* x(const QuantisedCall& call) { return call.x; }
-  template <int kZero, int kBits>
+  template <Encoding kEncoding>
   struct Decoder {
     VecU at(VecU quad, int v) const {
-      return (VecU)k_number((VecI)(quad >> (8 * v) & 255u) - kZero);
+      const VecU code = k_code_value<kEncoding>(quad) >> (8 * v) & 255u;
+      return (VecU)k_number((VecI)code - kKLayout<kEncoding>.zero);
     }
   };
   static VecF total(Sum sum) { return sum; }
+  template <bool>
   static Sum add(Sum sum, const VecU (&first)[4], const VecU (&second)[4], const Element* x) {
     VecF other = {};  // two chains
 #pragma GCC unroll 4
@@ -73,7 +76,7 @@ void k_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
   constexpr int kQuads = kLayout.part_columns / 4;
   // Zeros of whole numbers come off where their sums begin.
   constexpr bool kBeginsAtSum = Step::kScalesX && !kLayout.has_minima;
-  const typename Step::template Decoder<kLayout.zero, kLayout.block_lines()> decode;
+  const typename Step::template Decoder<kEncoding> decode;
   const auto* const x = Step::x(call) + first * call.ld;
   const float* const x_sums = call.sums + first * call.sum_groups;
   for (int64_t row = row_begin; row < row_end; row += kLanes) {
@@ -88,10 +91,11 @@ void k_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
       VecF sums_of_group[M] = {};
       const std::byte* at = k_lines(kLayout, group_at, 0, part);
       int64_t index = group * kLayout.parts();
-      const auto* from = x + group * kKColumns;
+      const auto* from = x + group * kLayout.columns;
       const VecF* scale = scales.scale;
       const VecF* minimum = scales.minimum;
-      for (int block = 0; block < kKBlocks; ++block, at += kLayout.block_lines() * kQuantLine) {
+      for (int block = 0; block < kLayout.blocks();
+           ++block, at += kLayout.block_lines() * kQuantLine) {
         const KBlock<kEncoding> codes(at);
         if (part == 0) fetch_ahead<kLayout.block_lines()>(at);
 #pragma GCC unroll 2
@@ -111,7 +115,8 @@ void k_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
             }
 #pragma GCC unroll 8
             for (int m = 0; m < M; ++m)
-              sums[m] = Step::add(sums[m], a, b, from + m * call.ld + 4 * v);
+              sums[m] =
+                  Step::template add<kLayout.is_wide()>(sums[m], a, b, from + m * call.ld + 4 * v);
           }
 #pragma GCC unroll 8
           for (int m = 0; m < M; ++m) {
@@ -156,6 +161,10 @@ void quantised_k(const QuantisedCall& call, int64_t row_begin, int64_t row_end) 
     case Encoding::kQ3K: return k_typed<Step, Encoding::kQ3K>(call, row_begin, row_end);
     case Encoding::kQ4K: return k_typed<Step, Encoding::kQ4K>(call, row_begin, row_end);
     case Encoding::kQ5K: return k_typed<Step, Encoding::kQ5K>(call, row_begin, row_end);
+    case Encoding::kQ4_1: return k_typed<Step, Encoding::kQ4_1>(call, row_begin, row_end);
+    case Encoding::kQ5_1: return k_typed<Step, Encoding::kQ5_1>(call, row_begin, row_end);
+    case Encoding::kIq1: return k_typed<Step, Encoding::kIq1>(call, row_begin, row_end);
+    case Encoding::kIq2: return k_typed<Step, Encoding::kIq2>(call, row_begin, row_end);
     default: return k_typed<Step, Encoding::kQ6K>(call, row_begin, row_end);
   }
 }

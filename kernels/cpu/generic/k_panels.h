@@ -7,8 +7,8 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kKChunkGroups = 4;
-constexpr int64_t kKChunkParts = kKChunkGroups * kKColumns / 16;
+constexpr int64_t kKChunkColumns = 1024;
+constexpr int64_t kKChunkParts = kKChunkColumns / 16;
 // From so many rows of x on; for fewer, half a chunk stays in the first cache beside them.
 constexpr int64_t kKLargeChunkRows = 64;
 // From so many rows of x on codes are better decoded once than in registers.
@@ -21,7 +21,7 @@ constexpr int kKPanels = kKUnits > kPanelParts ? kKUnits / kPanelParts : 1;
 
 // Columns of kKUnits units: quads of codes, a byte each, and the scales of parts.
 struct KChunk {
-  VecU codes[kKChunkGroups * kKColumns / 4][kKUnits];
+  VecU codes[kKChunkColumns / 4][kKUnits];
   VecF scale[kKChunkParts][kKUnits], minimum[kKChunkParts][kKUnits];
   int64_t begin, groups;  // the first of them, and how many
 };
@@ -37,11 +37,11 @@ void decode_k(const std::byte* lines, int part, int unit, KChunk& chunk) {
       if constexpr (kLayout.has_minima)
         chunk.minimum[group * kLayout.parts() + i][unit] = scales.minimum[i];
     }
-    auto* to = chunk.codes + group * (kKColumns / 4);
-    for (int block = 0; block < kKBlocks; ++block, to += 8) {
+    auto* to = chunk.codes + group * (kLayout.columns / 4);
+    for (int block = 0; block < kLayout.blocks(); ++block, to += 8) {
       const KBlock<kEncoding> codes(k_lines(kLayout, lines, block, part));
 #pragma GCC unroll 8
-      for (int v = 0; v < 8; ++v) to[v][unit] = codes.quad(v);
+      for (int v = 0; v < 8; ++v) to[v][unit] = k_code_value<kEncoding>(codes.quad(v));
     }
   }
 }
@@ -84,7 +84,8 @@ void k_tile(const QuantisedCall& call, const KChunk& chunk, int64_t row, int64_t
 #pragma GCC unroll 2
           for (int u = 0; u < kKUnits; ++u) {
             const VecU a[1] = {codes[v][u]}, b[1] = {codes[v + 1][u]};
-            sums[m][u] = KInt8Step::add(sums[m][u], a, b, x + m * call.ld + 4 * v);
+            sums[m][u] =
+                KInt8Step::add<kLayout.is_wide()>(sums[m][u], a, b, x + m * call.ld + 4 * v);
           }
       }
 #pragma GCC unroll 8
@@ -97,7 +98,7 @@ void k_tile(const QuantisedCall& call, const KChunk& chunk, int64_t row, int64_t
                 chunk.minimum[of_chunk][u] * splat(x_sums[m * call.sum_groups + index]);
         }
     }
-    const int64_t of_x = chunk.begin / kKColumns + group;
+    const int64_t of_x = chunk.begin / kLayout.columns + group;
     for (int m = 0; m < M; ++m)
       for (int u = 0; u < kKUnits; ++u)
         totals[m][u] += sums_of_group[m][u] * splat(call.scales[(first + m) * call.groups + of_x]);
@@ -119,10 +120,11 @@ void many_k(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   constexpr int64_t kRows = kKUnits * kLanes;
   alignas(64) KChunk chunk;
   const int64_t groups = call.groups, tiles = tile_count(call.m, kKTileRows);
-  const int64_t chunk_groups = call.m < kKLargeChunkRows ? kKChunkGroups / 2 : kKChunkGroups;
+  const int64_t chunk_columns = call.m < kKLargeChunkRows ? kKChunkColumns / 2 : kKChunkColumns;
+  const int64_t chunk_groups = chunk_columns / kLayout.columns;
   for (int64_t row = row_begin; row < row_end; row += kRows) {
     for (int64_t begin = 0, end = 0; begin < groups; begin = end) {
-      chunk.begin = begin * kKColumns;
+      chunk.begin = begin * kLayout.columns;
       chunk.groups = least(groups - begin, chunk_groups);
       end = begin + chunk.groups;
       for (int u = 0; u < kKUnits; ++u) {
@@ -145,7 +147,7 @@ void many_k(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t first = tile_begin(call.m, kKTileRows, tile);
         k_tile_of<kEncoding>(tile_begin(call.m, kKTileRows, tile + 1) - first, call, chunk, row,
-                             first, {next, bytes, tile, tiles, chunk.groups * kKBlocks});
+                             first, {next, bytes, tile, tiles, chunk.groups * kLayout.blocks()});
       }
     }
   }
@@ -158,6 +160,10 @@ void quantised_k_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_
     case Encoding::kQ3K: return many_k<Encoding::kQ3K>(call, row_begin, row_end);
     case Encoding::kQ4K: return many_k<Encoding::kQ4K>(call, row_begin, row_end);
     case Encoding::kQ5K: return many_k<Encoding::kQ5K>(call, row_begin, row_end);
+    case Encoding::kQ4_1: return many_k<Encoding::kQ4_1>(call, row_begin, row_end);
+    case Encoding::kQ5_1: return many_k<Encoding::kQ5_1>(call, row_begin, row_end);
+    case Encoding::kIq1: return many_k<Encoding::kIq1>(call, row_begin, row_end);
+    case Encoding::kIq2: return many_k<Encoding::kIq2>(call, row_begin, row_end);
     default: return many_k<Encoding::kQ6K>(call, row_begin, row_end);
   }
 }

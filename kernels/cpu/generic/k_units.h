@@ -20,7 +20,7 @@ struct KScales {
 
   // Of rows from `part` times kLanes on, of the group that begins at `lines`.
   void load(const std::byte* lines, int part) {
-    VecU words[4];
+    VecU words[4] = {};
     for (int i = 0; i < kLayout.scale_words; ++i)
       words[i] = load_codes(lines + i * kQuantLine + part * kLanes * 4);
     const std::byte* const meta = lines + kLayout.scale_words * kQuantLine;
@@ -31,12 +31,17 @@ struct KScales {
     } else {
       d = kernels::load(reinterpret_cast<const float*>(meta) + part * kLanes);
     }
+    if constexpr (kLayout.scale_words == 0) {  // w = d code + m
+      scale[0] = d;
+      minimum[0] = -m;
+      return;
+    }
 #pragma GCC unroll 4
     for (int four = 0; four < kLayout.parts() / 4; ++four) {
       const auto [scales, minima] = bytes_of(words, four);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        if constexpr (kEncoding == Encoding::kQ6K)
+        if constexpr (kAreBytes)
           scale[4 * four + i] = d * k_number((VecI)(scales << (24 - 8 * i)) >> 24);
         else
           scale[4 * four + i] = d * k_number((VecI)(scales >> (8 * i) & 255u) -
@@ -48,12 +53,14 @@ struct KScales {
   }
 
  private:
+  // Small scales are bytes with a sign.
+  static constexpr bool kAreBytes = kLayout.scale_words == 4 && !kLayout.has_minima;
   struct Four {
     VecU scales, minima;
   };
   // Small scales of four parts, a byte each.
   static Four bytes_of(const VecU (&words)[4], int four) {
-    if constexpr (kEncoding == Encoding::kQ6K) return {words[four], VecU{}};
+    if constexpr (kAreBytes) return {words[four], VecU{}};
     if constexpr (kEncoding == Encoding::kQ2K)
       return {words[four] & 0x0f0f0f0fu, words[four] >> 4 & 0x0f0f0f0fu};
     if constexpr (kEncoding == Encoding::kQ3K)
@@ -113,14 +120,14 @@ void unpack_k(const std::byte* panel, int part, int64_t begin, int64_t count, fl
   KScales<kEncoding> scales;
   int64_t loaded = -1;
   for (int64_t column = begin; column < begin + count;) {
-    const int64_t group = column / kKColumns, of_group = column % kKColumns;
+    const int64_t group = column / kLayout.columns, of_group = column % kLayout.columns;
     const std::byte* const lines = panel + group * kLayout.bytes();
     if (group != loaded) scales.load(lines, part);
     loaded = group;
     const KBlock<kEncoding> codes(k_lines(kLayout, lines, of_group / 32, part));
     const auto end = static_cast<int>(of_group % 32 + (begin + count - column));
     for (auto at = static_cast<int>(of_group % 32); at < 32 && at < end; at += 4, column += 4) {
-      const VecU quad = codes.quad(at / 4);
+      const VecU quad = k_code_value<kEncoding>(codes.quad(at / 4));
       const int64_t of = (of_group / 32 * 32 + at) / kLayout.part_columns;
       for (int byte = 0; byte < 4; ++byte) {
         const int64_t to = column + byte_column(byte);

@@ -92,7 +92,7 @@ void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t*
   }
 }
 
-// The same beside a K type: a scale for each 256 columns, sums of parts as QuantisedCall has them.
+// The same beside a K type: a scale for each group, sums of parts as QuantisedCall has them.
 void quantise_k_row(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
                     float* scales, float* sums) {
   typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
@@ -100,17 +100,17 @@ void quantise_k_row(const WeightFormat& format, const float* x, int64_t k, int8_
   Bytes order;
   for (int byte = 0; byte < 16; ++byte)
     order[byte] = static_cast<int8_t>(byte / 4 * 4 + byte_column(byte % 4));
-  for (int64_t begin = 0; begin < format.padded_columns(k); begin += kKColumns) {
-    alignas(64) float part[kKColumns] = {};
-    const int64_t count = k - begin < kKColumns ? k - begin : kKColumns;
+  for (int64_t begin = 0; begin < format.padded_columns(k); begin += layout.columns) {
+    alignas(64) float part[kMostKColumns] = {};
+    const int64_t count = k - begin < layout.columns ? k - begin : layout.columns;
     __builtin_memcpy(part, x + begin, static_cast<size_t>(count) * 4);
     VecF most = {};
-    for (int i = 0; i < kKColumns; i += kLanes)
+    for (int i = 0; i < layout.columns; i += kLanes)
       most = max_of(most, (VecF)((VecU)load(part + i) & 0x7fffffffu));
     const float scale = max_range(reinterpret_cast<const float*>(&most), kLanes) / 127.0f;
     const VecF inverse = splat(scale > 1e-38f ? 1.0f / scale : 0.0f);
     VecF sum = {};
-    for (int i = 0; i < kKColumns; i += 16) {
+    for (int i = 0; i < layout.columns; i += 16) {
       Bytes codes;
       for (int half = 0; half < 16; half += kLanes) {
         const VecF code = round_even(load(part + i + half) * inverse);

@@ -100,6 +100,12 @@ inline void unpack_unit(const WeightFormat& format, const std::byte* panel, int6
     case Encoding::kQ4K: return unpack_k<Encoding::kQ4K>(panel, part, begin, count, block, stride);
     case Encoding::kQ5K: return unpack_k<Encoding::kQ5K>(panel, part, begin, count, block, stride);
     case Encoding::kQ6K: return unpack_k<Encoding::kQ6K>(panel, part, begin, count, block, stride);
+    case Encoding::kQ4_1:
+      return unpack_k<Encoding::kQ4_1>(panel, part, begin, count, block, stride);
+    case Encoding::kQ5_1:
+      return unpack_k<Encoding::kQ5_1>(panel, part, begin, count, block, stride);
+    case Encoding::kIq1: return unpack_k<Encoding::kIq1>(panel, part, begin, count, block, stride);
+    case Encoding::kIq2: return unpack_k<Encoding::kIq2>(panel, part, begin, count, block, stride);
     default:
       return unpack_typed<Encoding::kFp8>(format, panel, cols, part, begin, count, block, stride);
   }

@@ -98,21 +98,25 @@ struct KBf16Step {
   using Element = uint16_t;
   using Sum = VecF;
   static const Element* x(const QuantisedCall& call) { return call.bf16; }
-  template <int kZero, int kBits>
+  template <Encoding kEncoding>
   struct Decoder {
     VecU at(VecU quad, int v) const {
       const auto value = [&](int byte) {
-        return k_number((VecI)(quad >> (8 * byte) & 255u) - kZero);
+        return k_number((VecI)(quad >> (8 * byte) & 255u) - kKLayout<kEncoding>.zero);
       };
       return pair_of(value(v), value(v + 2));
     }
   };
-  template <int kZero, int kBits>
-  requires(kBits <= 4) struct Decoder<kZero, kBits> {
-    const CodeTable table{[](int i) { return static_cast<float>(i - kZero); }};
+  template <Encoding kEncoding>
+  requires(kKLayout<kEncoding>.block_lines() <= 4) struct Decoder<kEncoding> {
+    const CodeTable table{[](int i) {
+      const uint32_t code = k_code_value<kEncoding>(static_cast<uint32_t>(i));
+      return static_cast<float>(static_cast<int>(code) - kKLayout<kEncoding>.zero);
+    }};
     VecU at(VecU quad, int v) const { return table.pair(quad, v == 1); }
   };
   static VecF total(Sum sum) { return sum; }
+  template <bool>
   static Sum add(Sum sum, const VecU (&first)[2], const VecU (&second)[2], const Element* x) {
     const auto step = [](Sum to, VecU codes, const Element* from) {
       return Bf16Step::step<true>(to, codes, load_word(from));

@@ -18,11 +18,31 @@ namespace sluice {
 namespace {
 constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
 
+// One panel from codes whose parts have whole-number scales; false: they have none.
+bool keep_parts(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int64_t first_row,
+                int64_t row_count, std::byte* panel) {
+  const WeightFormat& format = matrix.format;
+  const int64_t columns = format.group_columns(matrix.cols), groups = format.groups(matrix.cols);
+  const int64_t parts = columns / 16;
+  std::vector<uint8_t> codes(static_cast<size_t>(kPanelRows * columns));
+  std::vector<int8_t> scales(static_cast<size_t>(kPanelRows * parts));
+  for (int64_t group = 0; group < groups; ++group) {
+    float d[kPanelRows] = {};
+    for (int64_t r = 0; r < row_count; ++r)
+      if (!decoder.parts(first_row + r, group, codes.data() + r * columns,
+                         scales.data() + r * parts, d[r]))
+        return false;
+    kernels::pack_parts(format, codes.data(), scales.data(), d,
+                        panel + group * format.panel_bytes(matrix.cols) / groups);
+  }
+  return true;
+}
+
 // One panel from its codes; false: some of them do not fit.
 bool keep_codes(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int64_t first_row,
                 int64_t row_count, std::byte* panel) {
   const WeightFormat& format = matrix.format;
-  if (format.is_k()) return false;
+  if (format.is_k()) return keep_parts(matrix, decoder, first_row, row_count, panel);
   const int64_t columns = format.group_columns(matrix.cols);
   std::vector<uint8_t> codes(static_cast<size_t>(kPanelRows * columns));
   for (int64_t group = 0; group < format.groups(matrix.cols); ++group) {

@@ -12,6 +12,7 @@ const char* const kForeignMend =
     "convert the checkpoint that it was quantised from: sluice convert MODEL STORE --weights int4";
 
 bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
+bool ForeignDecoder::parts(int64_t, int64_t, uint8_t*, int8_t*, float&) const { return false; }
 const std::byte* ForeignDecoder::row_bytes(int64_t) const { return nullptr; }
 
 std::vector<io::TensorRows> ForeignWeights::parts(const WeightShape&) const { return {}; }

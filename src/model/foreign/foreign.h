@@ -30,6 +30,8 @@ class ForeignDecoder {
   /// w = scale (code - zero), zero 128 of kInt8 and of no meaning for kNf4, kFp8 and kMxfp4. False:
   /// they do not fit that format.
   virtual bool codes(int64_t row, int64_t group, uint8_t* codes, float& scale, float& zero) const;
+  /// The same of kIq1 and kIq2 (WeightFormat::is_k()): codes [256], scales of parts [16] and d.
+  virtual bool parts(int64_t row, int64_t group, uint8_t* codes, int8_t* scales, float& d) const;
   /// Row `row` as its one part has it: blocks or elements of that tensor's type, one behind the
   /// other, whose values are the row's. Null: rows do not lie so.
   virtual const std::byte* row_bytes(int64_t row) const;
@@ -69,8 +71,8 @@ class ForeignWeights {
   virtual std::optional<ForeignMatrix> find(const WeightShape& weight) const = 0;
 };
 
-/// What becomes of GGUF's K types: kept value by value, or repacked to int4-g32 and int8-g32, which
-/// GPUs multiply.
+/// What becomes of GGUF's K types and their like: kept value by value, or repacked to int4-g32 and
+/// int8-g32, which GPUs multiply.
 enum class KTypes : uint8_t { kKept, kRepacked };
 
 /// What reads this checkpoint's weights, or null when they are plain. `config` is its config.json;

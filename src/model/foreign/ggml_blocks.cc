@@ -169,6 +169,13 @@ std::optional<WeightFormat> k_type_format(BlockType type) noexcept {
     case BlockType::kQ4_K: return WeightFormat{Encoding::kQ4K, DType::kBF16, 256};
     case BlockType::kQ5_K: return WeightFormat{Encoding::kQ5K, DType::kBF16, 256};
     case BlockType::kQ6_K: return WeightFormat{Encoding::kQ6K, DType::kBF16, 256};
+    case BlockType::kQ4_1: return WeightFormat{Encoding::kQ4_1, DType::kBF16, 32};
+    case BlockType::kQ5_1: return WeightFormat{Encoding::kQ5_1, DType::kBF16, 32};
+    case BlockType::kIQ1_S:
+    case BlockType::kIQ1_M: return WeightFormat{Encoding::kIq1, DType::kBF16, 256};
+    case BlockType::kIQ2_XXS:
+    case BlockType::kIQ2_XS:
+    case BlockType::kIQ2_S: return WeightFormat{Encoding::kIq2, DType::kBF16, 256};
     default: return std::nullopt;
   }
 }
@@ -184,6 +191,11 @@ std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept {
   }
   if (are_scales_of_32(type)) return WeightFormat{Encoding::kInt8, DType::kBF16, 32};
   return std::nullopt;
+}
+
+bool block_parts(BlockType type, const std::byte* data, uint8_t* codes, int8_t* scales,
+                 float& d) noexcept {
+  return grid_parts(type, bytes_of(data), codes, scales, d);
 }
 
 bool block_codes(BlockType type, const std::byte* data, int64_t part, uint8_t* codes, float& scale,

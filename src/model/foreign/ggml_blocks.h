@@ -21,8 +21,13 @@ namespace sluice {
 /// The block's elements, block_layout(type).elements of them.
 void decode_block(BlockType type, const std::byte* block, float* out) noexcept;
 
-/// The K type of ours that keeps such blocks' values, or nothing.
+/// The K type of ours, or what is kept like one, that has such blocks' values exactly, or nothing.
 std::optional<WeightFormat> k_type_format(BlockType type) noexcept;
+
+/// Codes [256], scales [16] and d of a block as kIq1 or kIq2; false for types of other formats, and
+/// where d is not finite. (The others' blocks become panels in kernels/block_panels.h.)
+bool block_parts(BlockType type, const std::byte* block, uint8_t* codes, int8_t* scales,
+                 float& d) noexcept;
 
 /// Our other format that keeps the codes of such blocks, or nothing. kInt4 keeps q4_1's and q4_k's
 /// offsets rounded to f16.

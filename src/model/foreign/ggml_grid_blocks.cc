@@ -1,7 +1,9 @@
 #include "src/model/foreign/ggml_grid_blocks.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "src/base/dtype.h"
 
@@ -66,34 +68,99 @@ void take_iq1(uint16_t entry, bool is_less, int8_t* codes) {
 // A nibble of packed scales, the low one first.
 int nibble_at(const uint8_t* packed, int64_t at) { return packed[at / 2] >> (at % 2 * 4) & 15; }
 
-float iq2_scale(float d, int scale) { return d * (0.5F + static_cast<float>(scale)) * 0.25F; }
+// Eight neighbours of a block: an entry, and which are negative; of IQ1 all or none are an eighth
+// less.
+struct Eight {
+  uint16_t entry;
+  uint8_t signs;
+};
+// w = d scale times a whole number.
+struct PartScale {
+  float d;
+  int scale;
+};
 
-float iq2_xxs(const uint8_t* block, int64_t part, int8_t* codes) {
-  const uint8_t* group = block + 2 + part / 2 * 8;
-  const uint32_t word = word32(group + 4);
-  for (int i = 0; i < 2; ++i) {
-    const int64_t at = part % 2 * 2 + i;
-    take_iq2(kIq2XxsGrid[group[at]], eight_signs(word >> (7 * at)), codes + 8 * i);
-  }
-  return iq2_scale(f16_at(block), static_cast<int>(word >> 28));
+Eight iq2_xxs(const uint8_t* block, int64_t at) {
+  const uint8_t* group = block + 2 + at / 4 * 8;
+  return {kIq2XxsGrid[group[at % 4]], eight_signs(word32(group + 4) >> (7 * (at % 4)))};
 }
 
-float iq2_xs(const uint8_t* block, int64_t part, int8_t* codes) {
-  for (int i = 0; i < 2; ++i) {
-    const uint16_t word = word16(block + 2 + (2 * part + i) * 2);
-    take_iq2(kIq2XsGrid[word & 511], eight_signs(word >> 9), codes + 8 * i);
-  }
-  return iq2_scale(f16_at(block), nibble_at(block + 66, part));
+Eight iq2_xs(const uint8_t* block, int64_t at) {
+  const uint16_t word = word16(block + 2 + 2 * at);
+  return {kIq2XsGrid[word & 511], eight_signs(word >> 9)};
 }
 
-float iq2_s(const uint8_t* block, int64_t part, int8_t* codes) {
+Eight iq2_s(const uint8_t* block, int64_t at) {
   const uint8_t *low = block + 2, *signs = block + 34, *high = block + 66;
-  for (int i = 0; i < 2; ++i) {
-    const int64_t at = 2 * part + i;
-    const int entry = low[at] | (high[at / 4] >> (at % 4 * 2) & 3) << 8;
-    take_iq2(kIq2SGrid[entry], signs[at], codes + 8 * i);
+  return {kIq2SGrid[low[at] | (high[at / 4] >> (at % 4 * 2) & 3) << 8], signs[at]};
+}
+
+Eight iq1_s(const uint8_t* block, int64_t at) {
+  const uint16_t high = word16(block + 34 + at / 4 * 2);
+  const bool is_less = (high & 0x8000) != 0;
+  return {kIq1Grid[block[2 + at] | (high >> (at % 4 * 3) & 7) << 8],
+          is_less ? uint8_t{255} : uint8_t{0}};
+}
+
+Eight iq1_m(const uint8_t* block, int64_t at) {
+  const int nibble = nibble_at(block + 32, at);
+  return {kIq1Grid[block[at] | (nibble & 7) << 8], (nibble & 8) != 0 ? uint8_t{255} : uint8_t{0}};
+}
+
+PartScale iq2_scale(const uint8_t* block, int nibble) {
+  return {f16_at(block) * 0.125F, 2 * nibble + 1};
+}
+
+// Its f16 scale lies in the upper nibbles of four words of 3-bit ones.
+PartScale iq1_m_scale(const uint8_t* block, int64_t part) {
+  const uint8_t* scales = block + 48;
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i)
+    bits |= static_cast<uint32_t>(word16(scales + 2 * i) >> 12) << (4 * i);
+  const int scale = word16(scales + part / 4 * 2) >> (part % 4 * 3) & 7;
+  return {f16_to_f32(static_cast<uint16_t>(bits)) * 0.125F, 2 * scale + 1};
+}
+
+// Of IQ1 and IQ2; nothing of others.
+std::optional<PartScale> part_scale(BlockType type, const uint8_t* block, int64_t part) {
+  switch (type) {
+    case BlockType::kIQ1_S:
+      return PartScale{f16_at(block) * 0.125F,
+                       2 * (word16(block + 34 + part / 2 * 2) >> 12 & 7) + 1};
+    case BlockType::kIQ1_M: return iq1_m_scale(block, part);
+    case BlockType::kIQ2_XXS:
+      return iq2_scale(block, static_cast<int>(word32(block + 6 + part / 2 * 8) >> 28));
+    case BlockType::kIQ2_XS: return iq2_scale(block, nibble_at(block + 66, part));
+    case BlockType::kIQ2_S: return iq2_scale(block, nibble_at(block + 74, part));
+    default: return std::nullopt;
   }
-  return iq2_scale(f16_at(block), nibble_at(block + 74, part));
+}
+
+Eight eight_of(BlockType type, const uint8_t* block, int64_t at) {
+  switch (type) {
+    case BlockType::kIQ1_S: return iq1_s(block, at);
+    case BlockType::kIQ1_M: return iq1_m(block, at);
+    case BlockType::kIQ2_XXS: return iq2_xxs(block, at);
+    case BlockType::kIQ2_XS: return iq2_xs(block, at);
+    default: return iq2_s(block, at);
+  }
+}
+
+bool is_iq1(BlockType type) { return type == BlockType::kIQ1_S || type == BlockType::kIQ1_M; }
+
+// Codes of kIq1 and kIq2, eight bytes: bits 0 and 1 say how many steps of a magnitude are taken,
+// bit 2 the sign; those of a number and of its opposite are each other's complement. Of IQ1 bits 0
+// and 1 count steps from -1 on, bit 2 is an eighth more.
+uint64_t code_bytes(const Eight& eight, bool is_one) {
+  constexpr uint64_t kOnes = 0x0101010101010101U;
+  uint64_t v = eight.entry;
+  v = (v | v << 24) & 0x000000ff000000ffU;
+  v = (v | v << 12) & 0x000f000f000f000fU;
+  v = (v | v << 6) & 0x0303030303030303U;  // an element a byte
+  const uint64_t steps = ((v | v >> 1) & kOnes) | (v & (kOnes << 1));
+  const uint64_t bits = eight.signs * kOnes & 0x8040201008040201U;  // byte i has bit i alone
+  const uint64_t signs = (bits + 0x7f * kOnes) >> 7 & kOnes;
+  return is_one ? steps | (signs ^ kOnes) << 2 : (steps | kOnes << 2) ^ signs * 7;
 }
 
 float iq3_xxs(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -118,32 +185,6 @@ float iq3_s(const uint8_t* block, int64_t part, int8_t* codes) {
     take_iq3(entry(2 * at), entry(2 * at + 1), kIq3SValues, signs[at], codes + 8 * i);
   }
   return f16_at(block) * static_cast<float>(1 + 2 * nibble_at(block + 106, part / 2));
-}
-
-float iq1_s(const uint8_t* block, int64_t part, int8_t* codes) {
-  const int64_t group = part / 2;
-  const uint16_t high = word16(block + 34 + 2 * group);
-  for (int i = 0; i < 2; ++i) {
-    const int64_t at = part % 2 * 2 + i;
-    const int entry = block[2 + 4 * group + at] | (high >> (3 * at) & 7) << 8;
-    take_iq1(kIq1Grid[entry], (high & 0x8000) != 0, codes + 8 * i);
-  }
-  return f16_at(block) * static_cast<float>(2 * (high >> 12 & 7) + 1) * 0.125F;
-}
-
-// Its f16 scale lies in the upper nibbles of four words of 3-bit ones.
-float iq1_m(const uint8_t* block, int64_t part, int8_t* codes) {
-  const uint8_t *high = block + 32, *scales = block + 48;
-  for (int i = 0; i < 2; ++i) {
-    const int64_t at = 2 * part + i;
-    const int nibble = nibble_at(high, at);
-    take_iq1(kIq1Grid[block[at] | (nibble & 7) << 8], (nibble & 8) != 0, codes + 8 * i);
-  }
-  uint32_t bits = 0;
-  for (int i = 0; i < 4; ++i)
-    bits |= static_cast<uint32_t>(word16(scales + 2 * i) >> 12) << (4 * i);
-  const int scale = word16(scales + part / 4 * 2) >> (part % 4 * 3) & 7;
-  return f16_to_f32(static_cast<uint16_t>(bits)) * static_cast<float>(2 * scale + 1) * 0.125F;
 }
 
 // Elements of 32: low nibbles of sixteen bytes, then the high ones.
@@ -194,12 +235,18 @@ float tq2_0(const uint8_t* block, int64_t part, int8_t* codes) {
 
 bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
                 float& scale) noexcept {
+  if (const auto found = part_scale(type, block, part)) {
+    for (int64_t at = 2 * part; at < 2 * part + 2; ++at, codes += 8) {
+      const Eight eight = eight_of(type, block, at);
+      if (is_iq1(type))
+        take_iq1(eight.entry, eight.signs != 0, codes);
+      else
+        take_iq2(eight.entry, eight.signs, codes);
+    }
+    scale = found->d * static_cast<float>(found->scale);  // exact
+    return true;
+  }
   switch (type) {
-    case BlockType::kIQ1_S: scale = iq1_s(block, part, codes); return true;
-    case BlockType::kIQ1_M: scale = iq1_m(block, part, codes); return true;
-    case BlockType::kIQ2_XXS: scale = iq2_xxs(block, part, codes); return true;
-    case BlockType::kIQ2_XS: scale = iq2_xs(block, part, codes); return true;
-    case BlockType::kIQ2_S: scale = iq2_s(block, part, codes); return true;
     case BlockType::kIQ3_XXS: scale = iq3_xxs(block, part, codes); return true;
     case BlockType::kIQ3_S: scale = iq3_s(block, part, codes); return true;
     case BlockType::kIQ4_XS: scale = iq4_xs(block, part, codes); return true;
@@ -215,6 +262,21 @@ bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* code
       return true;
     default: return false;
   }
+}
+
+bool grid_parts(BlockType type, const uint8_t* block, uint8_t* codes, int8_t* scales,
+                float& d) noexcept {
+  for (int64_t part = 0; part < 16; ++part) {
+    const auto found = part_scale(type, block, part);
+    if (!found) return false;
+    d = found->d;
+    scales[part] = static_cast<int8_t>(found->scale);
+  }
+  for (int64_t at = 0; at < 32; ++at) {
+    const uint64_t bytes = code_bytes(eight_of(type, block, at), is_iq1(type));
+    std::memcpy(codes + 8 * at, &bytes, sizeof bytes);
+  }
+  return std::isfinite(d);
 }
 
 bool are_scales_of_32(BlockType type) noexcept {

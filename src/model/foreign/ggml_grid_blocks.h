@@ -18,6 +18,12 @@ namespace sluice {
 bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
                 float& scale) noexcept;
 
+/// A block of iq1_s or iq1_m as kIq1, of iq2_xxs, iq2_xs or iq2_s as kIq2: codes [256], scales
+/// [16], with w = d scales[i / 16] times what codes[i] says (kernels/k_layout.h), exactly. False
+/// for other types, and where d is not finite.
+bool grid_parts(BlockType type, const uint8_t* block, uint8_t* codes, int8_t* scales,
+                float& d) noexcept;
+
 /// Whether both halves of each 32 elements have the same scale.
 bool are_scales_of_32(BlockType type) noexcept;
 

@@ -52,6 +52,10 @@ class GgufDecoder : public ForeignDecoder {
                        out, scale, zero);
   }
 
+  bool parts(int64_t row, int64_t group, uint8_t* out, int8_t* scales, float& d) const override {
+    return block_parts(type_, block(source_row(row), group * 256), out, scales, d);
+  }
+
   const std::byte* row_bytes(int64_t row) const override {
     return added_ == 0 ? data_.data() + source_row(row) * row_bytes_ : nullptr;
   }

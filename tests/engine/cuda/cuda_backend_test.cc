@@ -73,7 +73,7 @@ TEST(CudaBackend, RefusesWhatOnlyTheCpuComputesByName) {
     EXPECT_NE(whole.find(word), std::string::npos) << whole;
   model.set_weights(WeightFormat::plain(DType::kF16));
   EXPECT_NE(refusal(model, attention()).find("attention sinks"), std::string::npos);
-  for (const char* format : {"mxfp4", "q2_k", "q4_k", "q6_k"})
+  for (const char* format : {"mxfp4", "q2_k", "q4_k", "q6_k", "q5_1", "iq2"})
     EXPECT_NE(refusal(opt(format), attention()).find(format), std::string::npos);
 }
 
