@@ -105,12 +105,12 @@ apart() {
 part_tests() {
   export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
   apart kernels-test 60 cuda_kernels_gpu_test '' vocabulary 'CudaVocabulary*' \
-    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*:CudaHeadProducts*' attention 'CudaAttention*' \
+    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*:CudaHeadProducts*:CudaLowRank*' attention 'CudaAttention*' \
     rows 'CudaNorm*:CudaRows*:CudaDeltaRule*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
   apart engine-test 100 cuda_engine_gpu_test "$some" \
     logits "Fixtures/CudaEngine.Logits$of_models:Fixtures/CudaEngine.Logits*/deepseek_v2_tiny:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
-    graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models"
+    graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models" adapters 'Fixtures/CudaPeft*:CudaAdapterLogits*'
   unset SLUICE_HARDWARE
 }
 
@@ -131,7 +131,7 @@ part_sanitizer() {
     say "- compute-sanitizer: not on this machine"
     return
   fi
-  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.*:CudaDeltaRule.*:CudaPlainLinear.*:CudaHeadProducts.*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
+  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.*:CudaDeltaRule.*:CudaPlainLinear.*:CudaHeadProducts.*:CudaLowRank.A*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
   watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Caps*:CudaAttention.AttendsToLatent*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
   watched+=':CudaSampling.Extremes*:CudaGraph*'
   for pattern in ${watched//:/ }; do

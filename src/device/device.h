@@ -23,8 +23,8 @@ class Device {
   /// ended. Errors: kDevice.
   virtual void transfer(Direction direction, int64_t bytes,
                         const std::function<void(const Copy&)>& copies) = 0;
-  /// Before the first pass, from the loading thread: no lane is busy. `from` may be used again at
-  /// once.
+  /// Into memory that nobody works on, from any thread, while lanes are busy too. `from` may be
+  /// used again at once.
   virtual void load(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   /// False when device memory has addresses that the host can't use.
   virtual bool is_in_host_memory() const noexcept = 0;

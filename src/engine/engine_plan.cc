@@ -154,12 +154,13 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
   if (!options.backend) return;
   input.host_workspace_bytes = on_cpu;
   input.workspace_bytes = [backend = options.backend, shape, compute = sizes.compute,
-                           attention = sizes.attention](int64_t tokens) {
-    return backend->workspace_bytes(*shape, attention, compute, tokens);
+                           attention = sizes.attention,
+                           rank = options.adapters.rank](int64_t tokens) {
+    return backend->workspace_bytes(*shape, attention, compute, tokens, rank);
   };
-  input.host_staging_bytes = [backend = options.backend, shape,
-                              attention = sizes.attention](int64_t tokens) {
-    return backend->host_staging_bytes(*shape, attention, tokens);
+  input.host_staging_bytes = [backend = options.backend, shape, attention = sizes.attention,
+                              rank = options.adapters.rank](int64_t tokens) {
+    return backend->host_staging_bytes(*shape, attention, tokens, rank);
   };
 }
 // PlanInput's: of experts' matrices for whole ones or for some rows of one, all of one type.
@@ -236,13 +237,6 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   out.start = options.policy.value_or(options.start_policy);
   set_attention(shape, options, out);
   if (options.backend) options.backend->require_runnable(shape, out.attention, out.compute);
-  if (options.backend && options.adapters.bytes > 0)
-    throw Error(ErrorKind::kUser,
-                fmt::format("`lora` on {}: adapters are chosen per request on the CPU and the "
-                            "emulated device so far",
-                            options.backend->name()),
-                "leave `device` out, or merge the adapter: sluice convert MODEL STORE --merge-lora "
-                "ADAPTER");
 
   policy::PlanInput& input = out.question;
   input.model = &shape;

@@ -71,7 +71,7 @@ EngineStores::EngineStores(const BoundModel& of_model, const EngineOptions& opti
                     options.backend ? options.backend->direct_reader() : nullptr,
                     packed_repack_threads(planned.threads)},
       device, compute_memory, memory);
-  adapters = std::make_unique<AdapterBank>(model, options.adapters, compute_memory);
+  adapters = std::make_unique<AdapterBank>(model, options.adapters, compute_memory, device);
   kv = std::make_unique<KvStore>(plan, *file_engine, folder, options.swap_bytes, compute_memory,
                                  memory, disk);
   recent = std::make_unique<RecentKv>(plan, planned.recent_attention, compute_memory);

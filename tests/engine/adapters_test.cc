@@ -2,109 +2,12 @@
 // runs beside them, under any policy, requests get the tokens that they get alone.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-
 #include "src/base/error.h"
-#include "src/base/files.h"
-#include "tests/engine/model_fixtures.h"
+#include "tests/engine/adapter_fixtures.h"
 #include "tests/rounds.h"
 
 namespace sluice::testing {
 namespace {
-
-std::filesystem::path lora_folder(const std::string& name) {
-  return std::filesystem::path(SLUICE_FIXTURES) / "lora" / name;
-}
-
-// A request for adapter `adapter` of those given; -1 for none.
-struct Asked {
-  GenerationRequest request;
-  int adapter = -1;
-};
-
-EngineOptions with_room(const std::string& model, const std::vector<LoraAdapter>& adapters,
-                        EngineOptions options) {
-  options.adapters = adapter_room(BoundModel::open(fixture_model(model)), adapters);
-  return options;
-}
-
-// Gives requests their adapters as the engine takes them.
-std::map<uint64_t, Answer> run_adapted(const std::string& model, const EngineOptions& options,
-                                       const std::vector<LoraAdapter>& adapters,
-                                       const std::vector<Asked>& asked) {
-  const auto engine = Engine::open(fixture_model(model), with_room(model, adapters, options));
-  std::vector<AdapterPtr> loaded;
-  for (size_t i = 0; i < adapters.size(); ++i)
-    loaded.push_back(engine->adapters().load("adapter-" + std::to_string(i), adapters[i]));
-  std::vector<GenerationRequest> requests;
-  for (const Asked& one : asked) {
-    requests.push_back(one.request);
-    if (one.adapter >= 0) requests.back().adapter = loaded[static_cast<size_t>(one.adapter)];
-  }
-  ListSource source(std::move(requests));
-  CollectingSink sink;
-  engine->generate(source, sink);
-  return std::move(sink.answers);
-}
-
-// Random changes of every matrix that may have them, and of the table of tokens.
-LoraAdapter random_adapter(const std::string& model, uint32_t seed) {
-  const BoundModel bound = BoundModel::open(fixture_model(model));
-  Random random(seed);
-  std::normal_distribution<float> normal(0, 0.2f);
-  LoraAdapter out;
-  out.name = "random-" + std::to_string(seed);
-  for (const SublayerShape& sublayer : bound.shape().sublayers)
-    for (const WeightShape& weight : sublayer.weights) {
-      if (weight.kind == WeightKind::kVector || weight.experts > 0 || weight.is_by_head ||
-          weight.shares_table || weight.role == "positions" || pick(random, 0, 3) == 0)
-        continue;
-      LoraMatrix& matrix = out.matrices[weight.names.front()];
-      matrix.rows = weight.rows;
-      matrix.cols = weight.cols;
-      matrix.rank = pick(random, 1, 9);
-      matrix.scale = 0.5f;
-      matrix.is_table = weight.kind == WeightKind::kTable;
-      for (int64_t i = 0; i < matrix.rank * matrix.cols; ++i) matrix.a.push_back(normal(random));
-      for (int64_t i = 0; i < matrix.rank * matrix.rows; ++i) matrix.b.push_back(normal(random));
-    }
-  return out;
-}
-
-struct PeftGolden {
-  std::string base;
-  std::vector<int32_t> prompt;
-  std::vector<float> logits;  // of the last position
-};
-PeftGolden peft_golden(const std::string& name) {
-  const auto json = nlohmann::json::parse(read_file(lora_folder(name) / "golden.json", 1 << 20));
-  return {json["base"], json["prompt"].get<std::vector<int32_t>>(),
-          read_npy((lora_folder(name) / "logits.npy").string())};
-}
-
-// Largest difference of the last position's logits by the largest logit.
-double golden_error(const Answer& answer, const std::vector<float>& expected) {
-  double worst = 0, largest = 0;
-  EXPECT_GE(answer.logits.size(), expected.size()) << answer.refused;
-  if (answer.logits.size() < expected.size()) return 1e9;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const float ours = answer.logits[answer.logits.size() - expected.size() + i];
-    worst = std::max(worst, std::abs(double{ours} - expected[i]));
-    largest = std::max(largest, std::abs(double{expected[i]}));
-  }
-  return worst / largest;
-}
-
-EngineOptions exact_options(const std::vector<Asked>& asked) {
-  std::vector<GenerationRequest> requests;
-  for (const Asked& one : asked) requests.push_back(one.request);
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF32;
-  return options;
-}
 
 class PeftAdapters : public ::testing::TestWithParam<std::string> {};
 
@@ -147,19 +50,6 @@ TEST(Adapters, AddToQuantisedMatricesToo) {
                              {LoraAdapter::open(lora_folder("patterns"))}, asked);
   EXPECT_LE(golden_error(answers[0], golden.logits), 0.12);
   EXPECT_GT(golden_error(answers[1], golden.logits), 0.3);
-}
-
-// Requests for adapters and for none, each prompt for several of them.
-std::vector<Asked> mixed_requests(Random& random, int64_t vocab, int adapters, int64_t count) {
-  const auto prompts = random_prompts(random, (count + 1) / 2, vocab);
-  std::vector<Asked> asked;
-  for (int64_t i = 0; i < count; ++i) {
-    Asked& one = asked.emplace_back();
-    one.request = greedy_requests({prompts[static_cast<size_t>(i) / 2]}, 6).front();
-    one.request.id = static_cast<uint64_t>(i);
-    one.adapter = static_cast<int>(pick(random, -1, adapters - 1));
-  }
-  return asked;
 }
 
 policy::TierShares any_shares(Random& random) {

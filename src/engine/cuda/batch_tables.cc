@@ -28,7 +28,10 @@ void BatchTables::reset() noexcept {
   forget();
 }
 
-void BatchTables::forget() noexcept { ids_ = positions_ = needed_ = nullptr; }
+void BatchTables::forget() noexcept {
+  ids_ = positions_ = needed_ = nullptr;
+  for (AdapterTable& table : adapters_) table = {};
+}
 
 const std::byte* BatchTables::put_bytes(std::span<const std::byte> bytes) {
   const auto count = static_cast<int64_t>(bytes.size());
@@ -52,6 +55,27 @@ void BatchTables::send() {
 
 const int32_t* BatchTables::once(const int32_t*& table, const std::vector<int32_t>& values) {
   if (!table) table = put(std::span<const int32_t>(values));
+  return table;
+}
+
+AdapterTable BatchTables::adapters(RowsOf of, std::span<const AdapterRun> runs, int64_t rows) {
+  AdapterTable& table = adapters_[static_cast<size_t>(of)];
+  if (table.items) return table;
+  std::vector<cuda::LowRankItem> items;
+  const PlacedAdapter* adapter = nullptr;
+  int taken = 0;  // rows of the last item
+  for (const AdapterRun& run : runs)
+    for (int64_t row = run.first; row < run.first + run.rows; ++row) {
+      if (run.adapter != adapter || taken == cuda::kLowRankRows) {
+        adapter = run.adapter;
+        items.emplace_back().changes = adapter->table;
+        taken = 0;
+      }
+      items.back().rows[taken++] = static_cast<int32_t>(row);
+    }
+  const auto padded = static_cast<int64_t>(std::bit_ceil(items.size()));
+  items.resize(static_cast<size_t>(std::min(padded, rows)));
+  table = {put(std::span<const cuda::LowRankItem>(items)), std::ssize(items)};
   return table;
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/driver.h"
+#include "kernels/cuda/low_rank.h"
 #include "src/engine/runners/operator_runner.h"
 
 namespace sluice {
@@ -20,6 +21,15 @@ struct AttentionTables {
   const cuda::AttentionMerge* merges = nullptr;
   const std::byte* const* pages = nullptr;
 };
+
+/// Which rows go through which adapter, on the device.
+struct AdapterTable {
+  const cuda::LowRankItem* items = nullptr;
+  int64_t count = 0;
+};
+
+/// Rows of a micro-batch: all, or those that need logits, counted among themselves.
+enum class RowsOf : uint8_t { kAll, kNeeded };
 
 class BatchTables {
  public:
@@ -47,6 +57,10 @@ class BatchTables {
                             int64_t rows, const cuda::Multiprocessors& processors,
                             int64_t most_items = 0);
 
+  /// `runs` are those `rows` rows' of the micro-batch, not none: each adapter's together, sent when
+  /// they are first asked for, padded to few sizes.
+  AdapterTable adapters(RowsOf of, std::span<const AdapterRun> runs, int64_t rows);
+
   /// Sends `values`: an address on the device, good until reset().
   template <class T>
   const T* put(std::span<const T> values) {
@@ -71,6 +85,7 @@ class BatchTables {
   const int32_t* ids_ = nullptr;      // null until asked for
   const int32_t* positions_ = nullptr;
   const int32_t* needed_ = nullptr;
+  AdapterTable adapters_[2];  // by RowsOf
 };
 
 }  // namespace sluice

@@ -42,17 +42,17 @@ KvFormat CudaBackend::default_kv(const ModelShape& model) const {
 }
 
 int64_t CudaBackend::workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
-                                     const kernels::QuantisedOptions& compute,
-                                     int64_t tokens) const {
+                                     const kernels::QuantisedOptions& compute, int64_t tokens,
+                                     int64_t adapter_rank) const {
   return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors,
-                                 compute.activations, device_.properties().has_fp8,
+                                 compute.activations, device_.properties().has_fp8, adapter_rank,
                                  device_.slab_bytes()});
 }
 
 int64_t CudaBackend::host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
-                                        int64_t tokens) const {
+                                        int64_t tokens, int64_t adapter_rank) const {
   return sluice::host_staging_bytes(
-      {&model, attention, tokens, device_.properties().multiprocessors, {}, false});
+      {&model, attention, tokens, device_.properties().multiprocessors, {}, false, adapter_rank});
 }
 
 std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& parts,

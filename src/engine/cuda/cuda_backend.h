@@ -24,9 +24,10 @@ class CudaBackend final : public Backend {
                         const kernels::QuantisedOptions& compute) const override;
   KvFormat default_kv(const ModelShape& model) const override;
   int64_t workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
-                          const kernels::QuantisedOptions& compute, int64_t tokens) const override;
+                          const kernels::QuantisedOptions& compute, int64_t tokens,
+                          int64_t adapter_rank) const override;
   int64_t host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
-                             int64_t tokens) const override;
+                             int64_t tokens, int64_t adapter_rank) const override;
   std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,
                                               std::span<std::byte> workspace,
                                               std::span<std::byte> host_workspace) override;

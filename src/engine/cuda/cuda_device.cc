@@ -96,8 +96,9 @@ void CudaDevice::transfer(Direction direction, int64_t,
 
 void CudaDevice::load(std::byte* to, const std::byte* from, int64_t bytes) {
   cuda::use_device(index_);
-  queue({{to, from, bytes}}, Direction::kUp, up_.stream.get());
-  up_.wait();
+  const MutexLock lock(loading_);
+  queue({{to, from, bytes}}, Direction::kUp, loads_.stream.get());
+  loads_.wait();
 }
 
 }  // namespace sluice

@@ -67,6 +67,8 @@ class CudaDevice final : public Device {
   cuda::OwnedStream compute_;
   Link up_;
   Link down_;
+  Mutex loading_;
+  Link loads_ SLUICE_GUARDED_BY(loading_);
   std::atomic<bool> uses_batches_;
   int64_t slab_bytes_;
 };

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/head_products.h"
 #include "kernels/cuda/int8_linear.h"
+#include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
@@ -553,8 +554,43 @@ void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& o
                           stream());
 }
 
-void CudaRunner::add_low_rank(const Operator&, Rows, Rows) {
-  SLUICE_ASSERT(false, "plan_input() refuses adapters on a GPU");
+void CudaRunner::add_low_rank(const Operator& op, Rows in, Rows out) {
+  add_changes_of(op, 0, in, out);
+}
+
+int64_t CudaRunner::most_rank(size_t sublayer, size_t weight) const {
+  int64_t most = 0;
+  for (const AdapterRun& run : adapters_.runs)
+    if (const kernels::LowRank* change = run.adapter->find(sublayer, weight))
+      most = std::max(most, change->rank);
+  return most;
+}
+
+void CudaRunner::add_changes_of(const Operator& op, int64_t begin, Rows in, Rows out) {
+  const auto sublayer = static_cast<size_t>(task_.sublayer);
+  const int64_t rank = most_rank(sublayer, static_cast<size_t>(op.weight));
+  if (rank == 0) return;
+  const bool is_head = sublayer_->kind == SublayerKind::kHead;
+  const AdapterTable table =
+      tables_.adapters(is_head ? RowsOf::kNeeded : RowsOf::kAll, adapters_.runs, rows_);
+  cuda::LowRankProduct product;
+  product.items = table.items;
+  product.count = table.count;
+  product.weight = adapters_.runs.front().adapter->before[sublayer] + op.weight;
+  product.most_rank = rank;
+  product.first_row = begin;
+  product.rows = out.rows;
+  kernels::LowRankOperands operands;
+  operands.x = in.data;
+  operands.x_stride = in.stride;
+  operands.cols = in.cols;
+  operands.ids = in.data ? nullptr : tables_.ids(*batch_);
+  operands.y = out.data;
+  operands.y_stride = out.stride;
+  operands.outputs = out.cols;
+  operands.bias = in.data ? vector_or_null(op.bias) : nullptr;
+  cuda::add_low_rank(product, operands, reinterpret_cast<float*>(areas_.low_rank.data()),
+                     need_.multiprocessors, stream());
 }
 
 void CudaRunner::activate(const Operator& op, Rows in_out) {
@@ -583,6 +619,8 @@ void CudaRunner::logits(const Operator& op, Rows in) {
     // Copies that are there are of all rows.
     multiply(view, part, part.rows == in.rows ? made_of(op) : Made{}, vector_or_null(op.bias), out,
              view.rows);
+    if (!adapters_.runs.empty())
+      add_changes_of(op, begin, part, {out, part.rows, view.rows, view.rows});
     if (op.factor > 0) cuda::soft_cap(out, op.factor, part.rows * view.rows, stream());
     if (step_ == PassGraphs::Step::kRecord) return;  // the only part
     hand_over(out, begin, part.rows, view.rows);

@@ -67,7 +67,7 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
       need_{&parts.model->shape(),     parts.attention,
             parts.micro_batch_tokens,  device.properties().multiprocessors,
             parts.compute.activations, device.properties().has_fp8,
-            device.slab_bytes()},
+            parts.adapter_rank,        device.slab_bytes()},
       areas_(split_device_workspace(need_, workspace)),
       staging_(split_staging(need_, staging_part(need_, host_workspace))),
       host_(parts, host_workspace.first(host_workspace.size() -
@@ -129,6 +129,10 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
     step_ = PassGraphs::Step::kRun;
     throw;
   }
+  // An adapter's memory is free when its sequences have ended: nothing that has been queued may
+  // still read it then. Logits are waited for.
+  const bool has_no_logits = sublayer_->kind == SublayerKind::kHead && rows_ == 0;
+  if (has_no_logits && parts_.adapter_rank > 0) wait_for_stream();
   if (others_wait_for(task)) wait_for_stream();
 }
 
@@ -184,7 +188,7 @@ void CudaRunner::begin_batch() {
   tables_.ids(*batch_);
   tables_.positions(*batch_);
   tables_.needed(*batch_);
-  PassGraphs::Kind kind{rows_, {}};
+  PassGraphs::Kind kind{rows_, {}, adapters_kind()};
   bool has_tiles = false;
   for (size_t group = 0; group < attention_.size(); ++group) {
     const kernels::AttentionShape& shape = parts_.attention[group];
@@ -204,6 +208,18 @@ void CudaRunner::begin_batch() {
   }
   tables_.send();
   if (!has_tiles) step_ = graphs_.begin(kind);
+}
+
+std::vector<int64_t> CudaRunner::adapters_kind() {
+  if (adapters_.runs.empty()) return {};
+  // Each sequence has one row, whose logits are needed.
+  tables_.adapters(RowsOf::kNeeded, needed_adapter_runs(*batch_), rows_);
+  std::vector<int64_t> kind{tables_.adapters(RowsOf::kAll, adapters_.runs, rows_).count};
+  const auto& sublayers = parts_.model->shape().sublayers;
+  for (size_t i = 0; i < sublayers.size(); ++i)
+    for (size_t weight = 0; weight < sublayers[i].weights.size(); ++weight)
+      kind.push_back(most_rank(i, weight));
+  return kind;
 }
 
 void CudaRunner::finish_graph(size_t batch_index) {

@@ -124,11 +124,19 @@ class CudaRunner final : public OperatorRunner {
   cuda::StateRuns runs_on_device();
   void attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out);
 
+  /// The largest rank of what adapters of the rows at hand add to a weight; 0: nothing.
+  int64_t most_rank(size_t sublayer, size_t weight) const;
+  /// What adapters add to a weight's product with `in`, or without it to rows of a table, whose
+  /// first is row `begin` of those at hand.
+  void add_changes_of(const Operator& op, int64_t begin, Rows in, Rows out);
+
   /// All weights, KV and rows are on the device.
   bool is_resident() const;
   /// A task of another micro-batch, or of a new pass.
   void begin_batch();
   bool may_be_graph() const;
+  /// What launches of a graph depend on where rows have adapters.
+  std::vector<int64_t> adapters_kind();
   /// After the head of a pass that is recorded or replayed.
   void finish_graph(size_t batch_index);
   bool shares_pages() const noexcept;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/int8_linear.h"
+#include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/state_run.h"
 #include "src/base/bytes.h"
@@ -128,7 +129,7 @@ int64_t attention_bytes(const DeviceNeed& need) {
   return most;
 }
 
-std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
+std::array<int64_t, 12> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4,
           narrow_bytes(need),
           code_bytes(need),
@@ -139,7 +140,8 @@ std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
           logit_bytes(need),
           table_bytes(need),
           sampling_bytes(need),
-          kMostConstants * constant_bytes(need)};
+          kMostConstants * constant_bytes(need),
+          cuda::low_rank_scratch_floats(need.tokens, need.adapter_rank) * 4};
 }
 
 std::array<int64_t, 5> staging_sizes(const DeviceNeed& need) {
@@ -180,6 +182,9 @@ int64_t task_table_bytes(const DeviceNeed& need) {
     bytes += 2 * rows * static_cast<int64_t>(sizeof(kernels::StateRun)) + 2 * kLine;
   // Which rows go to which expert, with their weights.
   if (need.model->num_experts > 1) bytes += rows * need.model->experts_per_token * 8 + 2 * kLine;
+  // Which rows go through which adapter: of all, and of those that need logits.
+  if (need.adapter_rank > 0)
+    bytes += 2 * (rows * static_cast<int64_t>(sizeof(cuda::LowRankItem)) + kLine);
   for (const kernels::AttentionShape& shape : need.attention) {
     const int64_t pages = most_pages(shape, rows);
     const int64_t items = cuda::attention_most_items(shape, rows, need.multiprocessors);
@@ -195,8 +200,8 @@ int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_
 
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace) {
   const auto parts = split(device_sizes(need), workspace);
-  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
-          parts[6], parts[7], parts[8], parts[9], parts[10]};
+  return {parts[0], parts[1], parts[2], parts[3], parts[4],  parts[5],
+          parts[6], parts[7], parts[8], parts[9], parts[10], parts[11]};
 }
 
 int64_t host_staging_bytes(const DeviceNeed& need) {

@@ -25,6 +25,7 @@ struct DeviceNeed {
   cuda::Multiprocessors multiprocessors;
   kernels::ActivationFormat activations;  ///< of quantised products
   bool has_fp8;                           ///< the device multiplies fp8 codes
+  int64_t adapter_rank = 0;               ///< the largest of adapters; 0: there are none
   int64_t slab_bytes = kSlabBytes;
 };
 
@@ -40,6 +41,7 @@ struct DeviceAreas {
   std::span<std::byte> tables;     ///< positions, page tables: what the host plans for each task
   std::span<std::byte> sampling;   ///< of DeviceSampler
   std::span<std::byte> constants;  ///< a few tables of constant_bytes()
+  std::span<std::byte> low_rank;   ///< of cuda::add_low_rank()
 };
 /// Entries of a micro-batch's page table, at most.
 int64_t most_pages(const kernels::AttentionShape& shape, int64_t rows) noexcept;

@@ -19,6 +19,8 @@ class PassGraphs {
     int64_t rows = 0;
     /// Items, merges and pages of attention, by group of layers.
     std::vector<std::array<int64_t, 3>> attention;
+    /// Where rows have adapters: items, and of each weight the largest rank of what they add to it.
+    std::vector<int64_t> adapters = {};
     auto operator<=>(const Kind&) const = default;
   };
   enum class Step : uint8_t {

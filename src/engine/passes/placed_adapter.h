@@ -21,6 +21,9 @@ struct PlacedAdapter {
   int64_t rank = 0;   ///< the largest
   /// [sublayer][weight]; rank 0: nothing is added. Empty: to none of the sublayer.
   std::vector<std::vector<kernels::LowRank>> changes;
+  /// The same of all weights, sublayer by sublayer, where what computes with it reads it.
+  const kernels::LowRank* table = nullptr;
+  std::vector<int64_t> before;   ///< [sublayer] how many of the table are of those before it
   std::shared_ptr<void> memory;  ///< that these point into
 
   /// Null: nothing is added to that weight.

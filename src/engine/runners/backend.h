@@ -24,13 +24,14 @@ class Backend {
                                 const kernels::QuantisedOptions& compute) const = 0;
   /// Type that KV has when nobody chose one.
   virtual KvFormat default_kv(const ModelShape& model) const = 0;
-  /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV.
+  /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV, where adapters
+  /// have ranks up to `adapter_rank` (0: there are none).
   virtual int64_t workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
-                                  const kernels::QuantisedOptions& compute,
-                                  int64_t tokens) const = 0;
+                                  const kernels::QuantisedOptions& compute, int64_t tokens,
+                                  int64_t adapter_rank) const = 0;
   /// Host memory that its runner copies through.
   virtual int64_t host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
-                                     int64_t tokens) const = 0;
+                                     int64_t tokens, int64_t adapter_rank) const = 0;
   /// `host_workspace`: what HostCompute needs where the plan has the host compute, and then
   /// host_staging_bytes() at its end.
   virtual std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,

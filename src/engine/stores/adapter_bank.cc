@@ -146,57 +146,106 @@ class AdapterBank::Memory : public std::enable_shared_from_this<AdapterBank::Mem
   std::map<int64_t, int64_t> free_ SLUICE_GUARDED_BY(mutex_);  // by where they begin
 };
 
-AdapterBank::AdapterBank(const BoundModel& model, const AdapterRoom& room, Arena& memory)
-    : model_(model), room_(room), memory_(std::make_shared<Memory>(memory, room.bytes)) {}
+AdapterBank::AdapterBank(const BoundModel& model, const AdapterRoom& room, Arena& memory,
+                         Device* device)
+    : model_(model),
+      room_(room),
+      device_(device && !device->is_in_host_memory() ? device : nullptr),
+      memory_(std::make_shared<Memory>(memory, room.bytes)) {}
 AdapterBank::~AdapterBank() = default;
 
 namespace {
-// Lays one change out at `to`, which it moves on.
-kernels::LowRank lay_out(const BoundModel& model, const AdapterPlace& place, std::byte*& to) {
+// What is written here is read there, which is the same memory or a device's.
+class Layout {
+ public:
+  Layout(std::byte* here, std::byte* there) : here_(here), there_(there) {}
+
+  struct Part {
+    std::byte* here;
+    std::byte* there;
+  };
+  Part take(int64_t bytes) {
+    const Part part{here_ + used_, there_ + used_};
+    used_ += round_up(bytes, kAdapterLine);
+    return part;
+  }
+
+ private:
+  std::byte* here_;
+  std::byte* there_;
+  int64_t used_ = 0;
+};
+
+kernels::LowRank lay_out(const BoundModel& model, const AdapterPlace& place, Layout layout) {
   const WeightShape& weight = model.shape().sublayers[place.sublayer].weights[place.weight];
   const LoraMatrix& matrix = *place.matrix;
   kernels::LowRank out{.dtype = place.dtype(), .rank = matrix.rank, .scale = matrix.scale};
   const int64_t element = dtype_bytes(out.dtype);
-  const auto take = [&](int64_t bytes) {
-    std::byte* at = to;
-    to += round_up(bytes, kAdapterLine);
-    return at;
-  };
   const float* b = matrix.b.data() + place.first_row * matrix.rank;
+  const int64_t rows = weight.rows, cols = matrix.is_table ? weight.cols : matrix.cols;
+  const Layout::Part a = layout.take((matrix.is_table ? rows : cols) * matrix.rank * element);
+  const Layout::Part tiles = layout.take((matrix.is_table ? cols : rows) * matrix.rank * element);
+  out.a = a.there;
+  out.b = tiles.there;
   if (matrix.is_table) {
-    std::byte* a = take(weight.rows * matrix.rank * element);
-    std::byte* tiles = take(weight.cols * matrix.rank * element);
-    kernels::convert(DType::kF32, b, out.dtype, a, weight.rows * matrix.rank);
+    kernels::convert(DType::kF32, b, out.dtype, a.here, rows * matrix.rank);
     std::vector<float> turned(matrix.a.size());
     for (int64_t r = 0; r < matrix.rank; ++r)
       for (int64_t c = 0; c < matrix.cols; ++c)
         turned[static_cast<size_t>(c * matrix.rank + r)] =
             matrix.a[static_cast<size_t>(r * matrix.cols + c)];
-    kernels::place_low_rank_b(turned.data(), matrix.cols, matrix.rank, out.dtype, tiles);
-    out.a = a;
-    out.b = tiles;
+    kernels::place_low_rank_b(turned.data(), matrix.cols, matrix.rank, out.dtype, tiles.here);
     return out;
   }
-  std::byte* a = take(matrix.cols * matrix.rank * element);
-  std::byte* tiles = take(weight.rows * matrix.rank * element);
-  kernels::convert(DType::kF32, matrix.a.data(), out.dtype, a, std::ssize(matrix.a));
-  out.a = a;
-  out.b = tiles;
+  kernels::convert(DType::kF32, matrix.a.data(), out.dtype, a.here, std::ssize(matrix.a));
   if (matrix.magnitude.empty()) {
-    kernels::place_low_rank_b(b, weight.rows, matrix.rank, out.dtype, tiles);
+    kernels::place_low_rank_b(b, rows, matrix.rank, out.dtype, tiles.here);
     return out;
   }
-  const std::vector<float> factors = factors_of(model, place, weight.rows);
-  std::vector<float> scaled(b, b + weight.rows * matrix.rank);
+  const std::vector<float> factors = factors_of(model, place, rows);
+  std::vector<float> scaled(b, b + rows * matrix.rank);
   for (size_t i = 0; i < scaled.size(); ++i)
     scaled[i] *= factors[i / static_cast<size_t>(matrix.rank)];
-  kernels::place_low_rank_b(scaled.data(), weight.rows, matrix.rank, out.dtype, tiles);
-  std::byte* kept = take(weight.rows * 4);
-  std::memcpy(kept, factors.data(), factors.size() * 4);
-  out.factors = reinterpret_cast<const float*>(kept);
+  kernels::place_low_rank_b(scaled.data(), rows, matrix.rank, out.dtype, tiles.here);
+  const Layout::Part kept = layout.take(rows * 4);
+  std::memcpy(kept.here, factors.data(), factors.size() * 4);
+  out.factors = reinterpret_cast<const float*>(kept.there);
   return out;
 }
 }  // namespace
+
+// Lays all changes out in the adapter's memory, one behind the other, and behind them the table.
+void AdapterBank::place(std::span<const AdapterPlace> places, PlacedAdapter& adapter,
+                        std::byte* to) const {
+  std::vector<std::byte> staged;
+  // Calls write(here), for what is to be at `to`, whose end it moves on to.
+  const auto put = [&](int64_t bytes, const auto& write) {
+    if (device_) staged.resize(static_cast<size_t>(bytes));
+    write(device_ ? staged.data() : to);
+    if (device_) device_->load(to, staged.data(), bytes);
+    to += bytes;
+  };
+  const std::vector<SublayerShape>& sublayers = model_.shape().sublayers;
+  adapter.changes.resize(sublayers.size());
+  for (const AdapterPlace& place : places) {
+    auto& of = adapter.changes[place.sublayer];
+    of.resize(sublayers[place.sublayer].weights.size());
+    put(place_bytes(model_.shape(), place),
+        [&](std::byte* here) { of[place.weight] = lay_out(model_, place, Layout(here, to)); });
+  }
+  std::vector<kernels::LowRank> table;
+  for (size_t i = 0; i < sublayers.size(); ++i) {
+    adapter.before.push_back(std::ssize(table));
+    for (size_t weight = 0; weight < sublayers[i].weights.size(); ++weight) {
+      const kernels::LowRank* change = adapter.find(i, weight);
+      table.push_back(change ? *change : kernels::LowRank());
+    }
+  }
+  adapter.table = reinterpret_cast<const kernels::LowRank*>(to);
+  put(adapter_table_bytes(model_.shape()), [&](std::byte* here) {
+    std::memcpy(here, table.data(), table.size() * sizeof(kernels::LowRank));
+  });
+}
 
 AdapterPtr AdapterBank::load(const std::string& name, const LoraAdapter& adapter) {
   const std::vector<AdapterPlace> places = adapter_places(model_, adapter);
@@ -224,13 +273,7 @@ AdapterPtr AdapterBank::load(const std::string& name, const LoraAdapter& adapter
   placed->name = name;
   placed->bytes = need.bytes;
   placed->rank = need.rank;
-  placed->changes.resize(model_.shape().sublayers.size());
-  std::byte* to = memory.get();
-  for (const AdapterPlace& place : places) {
-    auto& of = placed->changes[place.sublayer];
-    of.resize(model_.shape().sublayers[place.sublayer].weights.size());
-    of[place.weight] = lay_out(model_, place, to);
-  }
+  place(places, *placed, memory.get());
   placed->memory = std::move(memory);
   const MutexLock lock(mutex_);
   placed->id = next_id_++;

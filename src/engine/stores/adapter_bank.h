@@ -1,15 +1,17 @@
 #pragma once
-// The adapters that an engine may compute with, by name: all in memory of the tier that computes,
-// in room that the plan has set apart. Some may come and go while sequences run: one that is
-// unloaded takes no new requests, and its memory is free when the last sequence that has it has
-// ended. Thread safe.
+// The adapters that an engine may compute with, by name: all in memory of the tier that computes, a
+// GPU's too, in room that the plan has set apart. Some may come and go while sequences run: one
+// that is unloaded takes no new requests, and its memory is free when the last sequence that has it
+// has ended. Thread safe.
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/base/arena.h"
 #include "src/base/mutex.h"
+#include "src/device/device.h"
 #include "src/engine/passes/placed_adapter.h"
 #include "src/engine/stores/adapter_places.h"
 
@@ -27,9 +29,9 @@ AdapterRoom adapter_room(const BoundModel& model, std::span<const LoraAdapter> a
 
 class AdapterBank {
  public:
-  /// Takes the room from `memory`, which the processor reads; it outlives the bank and every
-  /// adapter. `model` too. Errors: kResource.
-  AdapterBank(const BoundModel& model, const AdapterRoom& room, Arena& memory);
+  /// Takes the room from `memory`, the `device`'s where there is one; both outlive the bank and
+  /// every adapter. `model` too. Errors: kResource.
+  AdapterBank(const BoundModel& model, const AdapterRoom& room, Arena& memory, Device* device);
   ~AdapterBank();
   AdapterBank(const AdapterBank&) = delete;
   AdapterBank& operator=(const AdapterBank&) = delete;
@@ -51,9 +53,11 @@ class AdapterBank {
 
  private:
   class Memory;
+  void place(std::span<const AdapterPlace> places, PlacedAdapter& adapter, std::byte* to) const;
 
   const BoundModel& model_;
   AdapterRoom room_;
+  Device* device_;                  // null: the processor reads the memory
   std::shared_ptr<Memory> memory_;  // what is placed keeps it
   mutable Mutex mutex_;
   int64_t next_id_ SLUICE_GUARDED_BY(mutex_) = 1;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "io/checkpoint/checkpoint.h"
+#include "kernels/low_rank.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
@@ -159,8 +160,14 @@ int64_t place_bytes(const ModelShape& model, const AdapterPlace& place) noexcept
   return round_up(a, kAdapterLine) + round_up(b, kAdapterLine) + round_up(factors, kAdapterLine);
 }
 
+int64_t adapter_table_bytes(const ModelShape& model) noexcept {
+  int64_t weights = 0;
+  for (const SublayerShape& sublayer : model.sublayers) weights += std::ssize(sublayer.weights);
+  return round_up(weights * static_cast<int64_t>(sizeof(kernels::LowRank)), kAdapterLine);
+}
+
 AdapterNeed adapter_need(const BoundModel& model, const LoraAdapter& adapter) {
-  AdapterNeed need;
+  AdapterNeed need{adapter_table_bytes(model.shape()), 0};
   for (const AdapterPlace& place : adapter_places(model, adapter)) {
     need.bytes += place_bytes(model.shape(), place);
     need.rank = std::max(need.rank, place.matrix->rank);

@@ -33,7 +33,8 @@ struct AdapterNeed {
 AdapterNeed adapter_need(const BoundModel& model, const LoraAdapter& adapter);
 /// Bytes that each part of it is aligned to.
 constexpr int64_t kAdapterLine = 64;
-/// Of one place, as an AdapterBank lays it out.
+/// Of one place, as an AdapterBank lays it out; of PlacedAdapter::table.
 int64_t place_bytes(const ModelShape& model, const AdapterPlace& place) noexcept;
+int64_t adapter_table_bytes(const ModelShape& model) noexcept;
 
 }  // namespace sluice

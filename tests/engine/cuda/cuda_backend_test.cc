@@ -99,11 +99,27 @@ TEST(CudaBackend, WorkSpaceIsForWhatTheGpuMultiplies) {
   const AttentionShapes shapes{attention()};
   kernels::QuantisedOptions compute;
   const CudaBackend hopper(0, 1 << 20);
-  const int64_t plain = hopper.workspace_bytes(model, shapes, compute, 512);
+  const int64_t plain = hopper.workspace_bytes(model, shapes, compute, 512, 0);
   compute.activations = kernels::ActivationFormat::kFp8;
-  EXPECT_GT(hopper.workspace_bytes(model, shapes, compute, 512), plain);
+  EXPECT_GT(hopper.workspace_bytes(model, shapes, compute, 512, 0), plain);
   const Capability ampere(8, 0);
-  EXPECT_EQ(CudaBackend(0, 1 << 20).workspace_bytes(model, shapes, compute, 512), plain);
+  EXPECT_EQ(CudaBackend(0, 1 << 20).workspace_bytes(model, shapes, compute, 512, 0), plain);
+}
+
+// Which rows go through which adapter, and what comes of their first product.
+TEST(CudaBackend, WorkSpaceIsForAdaptersToo) {
+  const ModelShape model = opt("f16");
+  const AttentionShapes shapes{attention()};
+  const CudaBackend gpu(0, 1 << 20);
+  for (const int64_t tokens : {1, 512}) {
+    const auto bytes = [&](int64_t rank) {
+      return gpu.workspace_bytes(model, shapes, {}, tokens, rank);
+    };
+    EXPECT_GE(bytes(64) - bytes(0), tokens * (64 * 4 + 2 * 40)) << tokens;
+    EXPECT_GE(gpu.host_staging_bytes(model, shapes, tokens, 64) -
+                  gpu.host_staging_bytes(model, shapes, tokens, 0),
+              tokens * 2 * 40);
+  }
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(PassGraphs, OnlyPassesOfOneKindAreReplayed) {
   EXPECT_EQ(graphs.begin(kind), Step::kReplay);
   for (const PassGraphs::Kind& other :
        {PassGraphs::Kind{2, {{4, 2, 0}}}, PassGraphs::Kind{1, {{8, 2, 0}}},
-        PassGraphs::Kind{1, {{4, 1, 0}}}})
+        PassGraphs::Kind{1, {{4, 1, 0}}}, PassGraphs::Kind{1, {{4, 2, 0}}, {1, 8}}})
     EXPECT_EQ(graphs.begin(other), Step::kRun);
   EXPECT_EQ(graphs.begin(kind), Step::kReplay);
   EXPECT_EQ(graphs.launches(), 3);
