@@ -47,33 +47,48 @@ bool may_give_slots(const PlanInput& input, const Policy& policy) {
   return policy.demand_tokens != 0 && input.model->num_experts > 1 && !is_whole;
 }
 
-// A share of all weights from the nearest home on, as shares of what every token needs and of
-// experts: where experts have slots, first the former.
+// A share of all weights from the nearest home on, as shares of three kinds that have it in turn:
+// what every token multiplies, experts where they have slots, and tables. Of a table a token takes
+// a row, from wherever that lies; one that the head multiplies too is of the first kind.
 class NearestShares {
  public:
-  NearestShares(const ModelShape& model, bool dense_first) : dense_first_(dense_first) {
+  NearestShares(const ModelShape& model, bool gives_slots) {
+    const WeightShape* first_table = nullptr;
+    for (const SublayerShape& sublayer : model.sublayers)
+      for (const WeightShape& weight : sublayer.weights) {
+        if (weight.kind == WeightKind::kTable && !first_table) first_table = &weight;
+        if (weight.shares_table) multiplied_table_ = first_table;
+      }
     for (const SublayerShape& sublayer : model.sublayers)
       for (const WeightShape& weight : sublayer.weights) {
         if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
-        (weight.experts > 0 ? expert_bytes_ : dense_bytes_) +=
-            static_cast<double>(model.rows_bytes(weight, weight.rows));
+        double& bytes = is_gathered(weight)                 ? table_bytes_
+                        : gives_slots && weight.experts > 0 ? expert_bytes_
+                                                            : dense_bytes_;
+        bytes += static_cast<double>(model.rows_bytes(weight, weight.rows));
       }
   }
 
-  double dense(double share) const {
-    if (!dense_first_ || share >= 1) return share;
-    return dense_bytes_ > 0 ? std::min(bytes(share) / dense_bytes_, 1.0) : 1;
+  bool is_gathered(const WeightShape& weight) const {
+    return weight.kind == WeightKind::kTable && &weight != multiplied_table_;
   }
-  double experts(double share) const {
-    if (!dense_first_ || share >= 1) return share;
-    return expert_bytes_ > 0 ? std::max(bytes(share) - dense_bytes_, 0.0) / expert_bytes_ : 0;
+  double dense(double share) const { return of_kind(share, 0, dense_bytes_); }
+  double experts(double share) const { return of_kind(share, dense_bytes_, expert_bytes_); }
+  double tables(double share) const {
+    return of_kind(share, dense_bytes_ + expert_bytes_, table_bytes_);
   }
 
  private:
-  double bytes(double share) const { return share * (dense_bytes_ + expert_bytes_); }
-  bool dense_first_;
+  double of_kind(double share, double before, double bytes) const {
+    if (share >= 1 || bytes <= 0) return share;
+    const double room = share * (dense_bytes_ + expert_bytes_ + table_bytes_) - before;
+    return std::clamp(room / bytes, 0.0, 1.0);
+  }
+
+  const WeightShape* multiplied_table_ = nullptr;
   double dense_bytes_ = 0;
   double expert_bytes_ = 0;
+  double table_bytes_ = 0;
 };
 
 // Of a layer's experts where some have slots.
@@ -83,9 +98,9 @@ struct ExpertHomes {
 };
 
 // Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
-// class), what comes from host memory; the rest is on disk. Where experts have slots, what every
-// token needs is in the nearest memory first; an expert is there with all its matrices. Slots are
-// in host memory, some experts beside them in a device's.
+// class), what comes from host memory; the rest is on disk. Tables have what matrices leave of the
+// nearest memory. Where experts have slots, what every token needs is there first; an expert is
+// there with all its matrices. Slots are in host memory, some experts beside them in a device's.
 class RowSplitter {
  public:
   RowSplitter(const PlanInput& input, const Policy& policy, bool has_device)
@@ -97,6 +112,9 @@ class RowSplitter {
         shares_(model_, gives_slots_),
         resident_(shares_.dense(policy.weights.device + (has_device ? 0 : policy.weights.host))),
         host_(shares_.dense(policy.weights.device + policy.weights.host)),
+        resident_tables_(
+            shares_.tables(policy.weights.device + (has_device ? 0 : policy.weights.host))),
+        host_tables_(shares_.tables(policy.weights.device + policy.weights.host)),
         resident_experts_(has_device ? shares_.experts(policy.weights.device) : 0),
         memory_experts_(shares_.experts(policy.weights.device + policy.weights.host)) {
     for (size_t i = 0; i < policy.pass_classes(); ++i) {
@@ -121,7 +139,9 @@ class RowSplitter {
                             : weight.experts > 0 ? weight.expert_rows()
                                                  : std::min(granule_, weight.rows);
     const int64_t row_bytes = model_.row_bytes(weight);
-    const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
+    const bool is_last = shares_.is_gathered(weight);
+    const int64_t resident =
+        (is_last ? resident_tables_ : resident_).rows_of(weight, granule, row_bytes);
     ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
     if (!has_device_) return out;
     for (size_t i = 0; i < inplace_.size(); ++i) {
@@ -131,7 +151,8 @@ class RowSplitter {
       out.inplace = std::max(out.inplace, out.inplace_of[i]);
     }
     const int64_t host =
-        std::max(host_.rows_of(weight, granule, row_bytes), resident + out.inplace);
+        std::max((is_last ? host_tables_ : host_).rows_of(weight, granule, row_bytes),
+                 resident + out.inplace);
     out.host = host - resident - out.inplace;
     out.disk = weight.rows - host;
     return out;
@@ -160,6 +181,8 @@ class RowSplitter {
   NearestShares shares_;
   ShareCarry resident_;
   ShareCarry host_;
+  ShareCarry resident_tables_;
+  ShareCarry host_tables_;
   ShareCarry resident_experts_;      // where others have slots
   ShareCarry memory_experts_;        // these and slots
   std::vector<ShareCarry> inplace_;  // [class]

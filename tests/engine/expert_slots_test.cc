@@ -22,17 +22,20 @@
 namespace sluice::testing {
 namespace {
 
-// A policy that keeps what every token needs and `slots` experts of each layer; beside a device
-// that has, with the former, `resident` of them.
+// A policy that keeps what every token multiplies and `slots` experts of each layer; beside a
+// device that has, with the former, `resident` of them. Tables that no head multiplies come after
+// them.
 policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_tokens,
                          std::optional<int64_t> resident = {}) {
-  double dense = 0, experts = 0, held = 0, fixed = 0;
+  double dense = 0, experts = 0, tables = 0, held = 0, fixed = 0;
+  const bool is_tied = shape.sublayers.back().weights.back().shares_table;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
       const auto bytes = static_cast<double>(shape.rows_bytes(weight, weight.rows));
       if (weight.experts == 0) {
-        dense += bytes;
+        const bool is_multiplied = is_tied && &weight == &shape.sublayers[0].weights[0];
+        (weight.kind == WeightKind::kTable && !is_multiplied ? tables : dense) += bytes;
         continue;
       }
       experts += bytes;
@@ -41,8 +44,9 @@ policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_
           bytes * static_cast<double>(resident.value_or(0)) / static_cast<double>(weight.experts);
     }
   policy::Policy policy;
-  policy.weights.device = (dense + (resident ? fixed : held)) / (dense + experts);
-  policy.weights.host = resident ? held / (dense + experts) : 0;
+  const double all = dense + experts + tables;
+  policy.weights.device = (dense + (resident ? fixed : held)) / all;
+  policy.weights.host = resident ? held / all : 0;
   policy.weights.disk = 1 - policy.weights.device - policy.weights.host;
   policy.demand_tokens = demand_tokens;
   policy.page_tokens = 4;

@@ -43,7 +43,7 @@ TEST(ExpertPlan, WhatEveryTokenNeedsIsThereFirstAndExpertsAreThereWhole) {
   const PlanInput input = input_of(model, 1);
   for (const double share : {0.02, 0.1, 0.3, 0.9}) {
     const Plan plan = make_plan(input, keeps(share, 1));
-    int64_t slots = 0, layers = 0, away_from_dense = 0, slot_bytes = 0;
+    int64_t slots = 0, layers = 0, away_from_dense = 0, slot_bytes = 0, gathered = 0;
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       const ScheduleExperts& layer = plan.experts[i];
       layers += layer.experts > 0;
@@ -52,7 +52,9 @@ TEST(ExpertPlan, WhatEveryTokenNeedsIsThereFirstAndExpertsAreThereWhole) {
         const WeightShape& weight = model.sublayers[i].weights[w];
         const RowSplit& split = plan.rows[i][w];
         EXPECT_EQ(split.resident + split.disk, weight.rows);
-        if (weight.experts == 0)
+        if (weight.kind == WeightKind::kTable)
+          gathered += model.rows_bytes(weight, split.disk);
+        else if (weight.experts == 0)
           away_from_dense += split.disk;
         else
           EXPECT_EQ(split.resident, layer.slots * weight.expert_rows());
@@ -80,7 +82,10 @@ TEST(ExpertPlan, WhatEveryTokenNeedsIsThereFirstAndExpertsAreThereWhole) {
     EXPECT_GT(plan.demand_tokens, 0);
     const auto total = static_cast<double>(model.weight_bytes());
     EXPECT_NEAR(static_cast<double>(plan.resident_weight_bytes) / total, share, 0.01);
-    EXPECT_EQ(plan.resident_weight_bytes + plan.streamed_weight_bytes, plan.weight_bytes);
+    // Of the table a token takes a row: experts are worth more.
+    EXPECT_EQ(gathered, model.rows_bytes(model.sublayers[0].weights[0], model.vocab_size));
+    EXPECT_EQ(plan.resident_weight_bytes + plan.streamed_weight_bytes + gathered,
+              plan.weight_bytes);
     // The ring takes what a pass that does not ask streams of two layers, and no more.
     const double away = (1 - share) * total / 48;
     EXPECT_LT(static_cast<double>(plan.ring_bytes), 2.2 * away + 8e6);
@@ -198,14 +203,17 @@ TEST(ExpertPlan, BesideADeviceSlotsAreTheHosts) {
     Policy policy;
     policy.weights = tiers(device, host);
     const Plan plan = make_plan(beside_a_device(model, 1), policy);
-    int64_t slot_bytes = 0, away_from_device = 0;
+    int64_t slot_bytes = 0, away_from_device = 0, gathered = 0;
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       const ScheduleExperts& layer = plan.experts[i];
       for (size_t w = 0; w < plan.rows[i].size(); ++w) {
         const WeightShape& weight = model.sublayers[i].weights[w];
         const RowSplit& split = plan.rows[i][w];
         EXPECT_EQ(split.resident + split.inplace + split.host + split.disk, weight.rows);
-        if (weight.experts == 0) {
+        if (weight.kind == WeightKind::kTable) {
+          EXPECT_EQ(split.disk, weight.rows) << "experts are worth more";
+          gathered += model.rows_bytes(weight, split.disk);
+        } else if (weight.experts == 0) {
           EXPECT_TRUE(host == 0 || split.disk == 0) << "the host has room for it";
           away_from_device += weight.rows - split.resident;
         } else if (host > 0) {
@@ -232,7 +240,7 @@ TEST(ExpertPlan, BesideADeviceSlotsAreTheHosts) {
     const auto share = [&](int64_t bytes) { return static_cast<double>(bytes) / total; };
     EXPECT_NEAR(share(plan.resident_weight_bytes), device, 0.01);
     EXPECT_NEAR(share(plan.host_home_bytes), host, 0.01);
-    EXPECT_NEAR(share(plan.streamed_weight_bytes), 1 - device - host, 0.01);
+    EXPECT_NEAR(share(plan.streamed_weight_bytes + gathered), 1 - device - host, 0.01);
     int64_t line = 0;
     for (const PlanLine& one : plan.memory) line += one.what == "experts in slots" ? one.bytes : 0;
     EXPECT_EQ(line, slot_bytes);
@@ -273,7 +281,7 @@ TEST(ExpertPlan, BesideADeviceModelAndSimulationAgree) {
         }
       EXPECT_NEAR(read, expected, 1e-6 * expected) << sequences;
       const Prediction simulated = simulate_block(model, plan, profile, input.kv_dtype, job);
-      EXPECT_NEAR(modelled.decode_seconds / simulated.decode_seconds, 1, 0.15)
+      EXPECT_NEAR(modelled.decode_seconds / simulated.decode_seconds, 1, 0.16)
           << sequences << " sequences, " << device << " on the device, " << host << " on the host";
     }
 }

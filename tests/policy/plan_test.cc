@@ -363,6 +363,51 @@ TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
   EXPECT_THROW(require_fit(input, plan), Error);
 }
 
+// A token takes a row of a table, from wherever it lies, and all of what is multiplied.
+TEST(Plan, TablesHaveWhatMatricesLeaveOfTheNearestMemory) {
+  std::mt19937 random(5);
+  for (const std::string& name : {"llama-3-8b", "gemma-3-1b", "gemma-4-e2b", "opt-1.3b", "gpt2"}) {
+    const ModelShape& model = shape_of(name);
+    const bool is_tied = model.sublayers.back().weights.back().shares_table;
+    double total = 0, gathered = 0;
+    for (const SublayerShape& sublayer : model.sublayers)
+      for (const WeightShape& weight : sublayer.weights) {
+        if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
+        const auto bytes = static_cast<double>(model.rows_bytes(weight, weight.rows));
+        total += bytes;
+        const bool is_first = &weight == &model.sublayers[0].weights[0];
+        if (weight.kind == WeightKind::kTable && !(is_tied && is_first)) gathered += bytes;
+      }
+    const double border = (total - gathered) / total;
+    for (const double share : {0.0, border / 2, border * 0.999, (1 + border) / 2, 1.0})
+      for (const bool has_device : {false, true}) {
+        PlanInput input = input_for(model, int64_t{1} << 42);
+        Policy policy;
+        policy.weights = has_device ? TierShares{0, share, 1 - share} : memory_share(share);
+        if (has_device) {
+          const double device = share * static_cast<double>(random() % 101) / 100;
+          policy.weights = {device, share - device, 1 - share};
+          input.device_budget_bytes = int64_t{1} << 42;
+        }
+        const Plan plan = make_plan(input, policy);
+        double table_bytes = 0, matrix_bytes = 0;
+        for (size_t s = 0; s < model.sublayers.size(); ++s)
+          for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
+            const WeightShape& weight = model.sublayers[s].weights[w];
+            if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
+            const auto bytes =
+                static_cast<double>(model.rows_bytes(weight, weight.rows - plan.rows[s][w].disk));
+            const bool is_last = weight.kind == WeightKind::kTable && !(is_tied && s + w == 0);
+            (is_last ? table_bytes : matrix_bytes) += bytes;
+          }
+        const std::string at = name + " at " + std::to_string(share);
+        EXPECT_NEAR(matrix_bytes + table_bytes, share * total, 0.004 * total) << at;
+        EXPECT_NEAR(table_bytes, std::max(share * total - (total - gathered), 0.0), 0.004 * total)
+            << at;
+      }
+  }
+}
+
 TEST(RequireFit, TheBudgetThatItNamesIsEnough) {
   const ModelShape& model = shape_of("opt-1.3b");
   PlanInput input = input_for(model, kGiB);
