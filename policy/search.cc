@@ -28,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRealisedPerSimulated = 4;
 // Realising a placement rounds and adds staging: so often is the overshoot taken off again.
 constexpr int kShrinkRounds = 24;
+// Of all weights, what is worth a further round of filling memory.
+constexpr double kLeastGrowth = 1e-3;
 // Larger passes multiply no smaller share of the weights in place than this.
 constexpr double kLeastInplace = 5e-3;
 // Other prefills of the best block that are simulated.
@@ -332,6 +334,31 @@ class Search {
     return std::nullopt;
   }
 
+  // The linear program's straight lines may leave memory without a use: what is streamed fills it.
+  // First all at once, for then no ring is wanted.
+  Plan grow_to_fit(Plan plan) {
+    if (request_.constraints.weights) return plan;
+    const auto weight_bytes = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
+    const auto more = [&](double share) {
+      Policy policy = plan.policy;
+      const double taken = std::min(share, policy.weights.disk);
+      (has_device_ ? policy.weights.host : policy.weights.device) += taken;
+      policy.weights.disk -= taken;
+      Plan grown = make_plan_(policy);
+      const bool fits = policy::fits(request_.input, grown);
+      if (fits) plan = std::move(grown);
+      return fits;
+    };
+    const auto share_of = [&](int64_t bytes) { return static_cast<double>(bytes) / weight_bytes; };
+    if (plan.streamed_weight_bytes <= 0) return plan;
+    if (more(rounded_share(share_of(plan.streamed_weight_bytes)))) return plan;
+    for (int round = 0; round < kShrinkRounds; ++round) {
+      const int64_t unused = request_.input.memory_budget_bytes - plan.memory_bytes();
+      if (share_of(unused) < kLeastGrowth || !more(share_of(unused))) break;
+    }
+    return plan;
+  }
+
   static double rounded_share(double share) noexcept { return share * 1.02 + 1e-4; }
 
   // Weights of the host to the device; whether there were any.
@@ -385,6 +412,7 @@ class Search {
     drop_equal_classes(policy);
     auto plan = shrink_to_fit(policy);
     if (!plan) return std::nullopt;
+    plan = grow_to_fit(std::move(*plan));
     if (!request_.constraints.inplace_host_fraction)
       plan = make_plan_(with_fastest_shares(request_.input, make_plan_, plan->policy,
                                             *request_.profile, request_.job));

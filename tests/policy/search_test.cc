@@ -244,5 +244,31 @@ TEST(Search, RefusesQuestionsWithoutSense) {
   EXPECT_THROW(search_policy(request), Error);
 }
 
+// What the straight lines of the linear program leave of the memory is filled: with all that is
+// multiplied in memory there is no ring, and tables are read by row.
+TEST(Search, StreamsNothingThatMemoryHasRoomFor) {
+  const ModelShape& model = shape_of("llama-3-8b");
+  const Profile profile = plain_machine(false);
+  const auto table = static_cast<double>(
+      model.rows_bytes(model.sublayers[0].weights[0], model.sublayers[0].weights[0].rows));
+  for (const int64_t sequences : {1, 8}) {
+    SearchRequest request = request_for(model, profile, 0, int64_t{1} << 42, sequences);
+    Policy whole = block_of(sequences);
+    const double away = table / static_cast<double>(model.weight_bytes()) - 1e-4;
+    whole.weights = {1 - away, 0, away};
+    const Plan least = make_plan(request.input, whole);
+    ASSERT_EQ(least.streamed_weight_bytes, 0);
+    request.input.memory_budget_bytes = least.memory_bytes() + 16 * kMiB;
+    EXPECT_EQ(search_policy(request).best.plan.streamed_weight_bytes, 0) << sequences;
+    for (const int64_t less : {32 * kMiB, 400 * kMiB, 4 * kGiB}) {
+      request.input.memory_budget_bytes = least.memory_bytes() - less;
+      const Plan plan = search_policy(request).best.plan;
+      EXPECT_LT(static_cast<double>(request.input.memory_budget_bytes - plan.memory_bytes()),
+                0.004 * static_cast<double>(plan.weight_bytes))
+          << sequences << " sequences, " << format_bytes(less) << " less";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::policy
