@@ -1,4 +1,5 @@
 #include "kernels/cuda/head_products.h"
+#include "kernels/cuda/plain_element.h"
 #include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
@@ -19,16 +20,6 @@ constexpr int kRowsAhead = 16;
 static_assert(kDepth % (kColumnsAhead * kWarp) == 0 && kDepth % kRowsAhead == 0);
 constexpr int kBlockOutputs = kOutputs * kWarps;
 constexpr int kSharedBytes = kTokens * kDepth * static_cast<int>(sizeof(float));
-
-template <DType kType>
-SLUICE_DEVICE float element(const std::byte* matrix, int64_t index) {
-  if constexpr (kType == DType::kF32)
-    return reinterpret_cast<const float*>(matrix)[index];
-  else if constexpr (kType == DType::kF16)
-    return half_to_float(reinterpret_cast<const uint16_t*>(matrix)[index]);
-  else
-    return bf16_to_float(reinterpret_cast<const uint16_t*>(matrix)[index]);
-}
 
 // The rows of a block's head that are meant and in the run: the first, as the run counts them and
 // as those that are meant, and how many.
@@ -78,7 +69,7 @@ head_products_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t fi
         const int64_t output = first_output + i * kWarps + warp_index();
         weights[j / kOutputs][i] =
             output < own.count && col < depth
-                ? element<kType>(w.data, (own.in_run + output) * w.cols + begin + col)
+                ? plain_element<kType>(w.data, (own.in_run + output) * w.cols + begin + col)
                 : 0.0f;
       }
       SLUICE_UNROLL
@@ -125,7 +116,7 @@ add_transposed_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t f
       SLUICE_UNROLL
       for (int j = 0; j < kRowsAhead; ++j) {
         const int64_t row = own.in_run + begin + first + j;
-        weights[j] = first + j < depth ? element<kType>(w.data, row * w.cols + col) : 0.0f;
+        weights[j] = first + j < depth ? plain_element<kType>(w.data, row * w.cols + col) : 0.0f;
       }
       SLUICE_UNROLL
       for (int j = 0; j < kRowsAhead; ++j) SLUICE_UNROLL

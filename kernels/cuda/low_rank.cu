@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/low_rank.h"
+#include "kernels/cuda/plain_element.h"
 #include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
@@ -24,16 +25,6 @@ constexpr int kExpandThreads = static_cast<int>(kLowRankTile);
 constexpr int kDepth = kExpandThreads / kLowRankRows;  // ranks in shared memory at a time
 constexpr int kRanksAhead = 8;  // of B that a thread asks for before it uses the first
 static_assert(kDepth % kRanksAhead == 0);
-
-template <DType kType>
-SLUICE_DEVICE float factor_at(const std::byte* matrix, int64_t index) {
-  if constexpr (kType == DType::kF32)
-    return reinterpret_cast<const float*>(matrix)[index];
-  else if constexpr (kType == DType::kF16)
-    return half_to_float(reinterpret_cast<const uint16_t*>(matrix)[index]);
-  else
-    return bf16_to_float(reinterpret_cast<const uint16_t*>(matrix)[index]);
-}
 
 // Calls run(constant) with the type of the adapter, which is one for all threads of a block.
 template <class Run>
@@ -63,7 +54,7 @@ SLUICE_DEVICE void shrink_columns(const LowRank& of, int64_t first_rank,
     SLUICE_UNROLL
     for (int r = 0; r < kRanks; ++r)
       weights[r] = first_rank + r < of.rank
-                       ? factor_at<kType>(of.a, (first_rank + r) * operands.cols + col)
+                       ? plain_element<kType>(of.a, (first_rank + r) * operands.cols + col)
                        : 0.0f;
     SLUICE_UNROLL
     for (int i = 0; i < kLowRankRows; ++i) {
@@ -118,8 +109,8 @@ SLUICE_DEVICE float shrunk_at(const LowRankProduct& product, const LowRank& of,
   float value = 0;
   if (operands.ids) {
     with_type_of(of, [&](auto type) {
-      value = of.scale *
-              factor_at<decltype(type)::value>(of.a, int64_t{operands.ids[row]} * of.rank + rank);
+      value = of.scale * plain_element<decltype(type)::value>(
+                             of.a, int64_t{operands.ids[row]} * of.rank + rank);
     });
     return value;
   }
@@ -137,7 +128,7 @@ SLUICE_DEVICE void expand_ranks(const std::byte* b, int64_t from, int64_t width,
     float weights[kRanksAhead];
     SLUICE_UNROLL
     for (int j = 0; j < kRanksAhead; ++j)
-      weights[j] = first + j < depth ? factor_at<kType>(b, from + (first + j) * width) : 0.0f;
+      weights[j] = first + j < depth ? plain_element<kType>(b, from + (first + j) * width) : 0.0f;
     SLUICE_UNROLL
     for (int j = 0; j < kRanksAhead; ++j) SLUICE_UNROLL
     for (int i = 0; i < kLowRankRows; ++i) sums[i] += weights[j] * ranks[i * kDepth + first + j];
