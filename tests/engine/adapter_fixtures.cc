@@ -19,13 +19,8 @@ EngineOptions with_room(const std::string& model, const std::vector<LoraAdapter>
   return options;
 }
 
-std::map<uint64_t, Answer> run_adapted(const std::string& model, const EngineOptions& options,
-                                       const std::vector<LoraAdapter>& adapters,
-                                       const std::vector<Asked>& asked) {
-  const auto engine = Engine::open(fixture_model(model), with_room(model, adapters, options));
-  std::vector<AdapterPtr> loaded;
-  for (size_t i = 0; i < adapters.size(); ++i)
-    loaded.push_back(engine->adapters().load("adapter-" + std::to_string(i), adapters[i]));
+std::map<uint64_t, Answer> run_asked(Engine& engine, const std::vector<AdapterPtr>& loaded,
+                                     const std::vector<Asked>& asked) {
   std::vector<GenerationRequest> requests;
   for (const Asked& one : asked) {
     requests.push_back(one.request);
@@ -33,8 +28,18 @@ std::map<uint64_t, Answer> run_adapted(const std::string& model, const EngineOpt
   }
   ListSource source(std::move(requests));
   CollectingSink sink;
-  engine->generate(source, sink);
+  engine.generate(source, sink);
   return std::move(sink.answers);
+}
+
+std::map<uint64_t, Answer> run_adapted(const std::string& model, const EngineOptions& options,
+                                       const std::vector<LoraAdapter>& adapters,
+                                       const std::vector<Asked>& asked) {
+  const auto engine = Engine::open(fixture_model(model), with_room(model, adapters, options));
+  std::vector<AdapterPtr> loaded;
+  for (size_t i = 0; i < adapters.size(); ++i)
+    loaded.push_back(engine->adapters().load("adapter-" + std::to_string(i), adapters[i]));
+  return run_asked(*engine, loaded, asked);
 }
 
 LoraAdapter random_adapter(const std::string& model, uint32_t seed) {
@@ -64,6 +69,24 @@ PeftGolden peft_golden(const std::string& name) {
   const auto json = nlohmann::json::parse(read_file(lora_folder(name) / "golden.json", 1 << 20));
   return {json["base"], json["prompt"].get<std::vector<int32_t>>(),
           read_npy((lora_folder(name) / "logits.npy").string())};
+}
+
+std::vector<Asked> with_and_without(const PeftGolden& golden) {
+  const Asked with{{.id = 0, .prompt = golden.prompt, .score_prompt = true}, 0};
+  Asked without = with;
+  without.request.id = 1;
+  without.adapter = -1;
+  return {with, without};
+}
+
+policy::Policy on_all_tiers(double device) {
+  policy::Policy policy;
+  policy.weights = {device, (1 - device) / 2, (1 - device) / 2};
+  policy.kv = {device, 1 - device, 0};
+  policy.attention = policy::AttentionPlace::kHost;
+  policy.inplace_host_fraction = policy.weights.host / 2;
+  policy.micro_batch_tokens = 13;
+  return policy;
 }
 
 double golden_error(const Answer& answer, const std::vector<float>& expected) {

@@ -13,23 +13,14 @@ class PeftAdapters : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PeftAdapters, LogitsAreThoseOfPeftWhereverWeightsLie) {
   const PeftGolden golden = peft_golden(GetParam());
-  Asked with{{.id = 0, .prompt = golden.prompt, .score_prompt = true}, 0};
-  Asked without = with;
-  without.request.id = 1;
-  without.adapter = -1;
-  const std::vector<Asked> asked{with, without};
+  const std::vector<Asked> asked = with_and_without(golden);
   const std::vector<LoraAdapter> adapters{LoraAdapter::open(lora_folder(GetParam()))};
   for (const double device : {-1.0, 1.0, 0.4, 0.0}) {
     SCOPED_TRACE(device);
     EngineOptions options = exact_options(asked);
     if (device >= 0) {
       options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
-      options.policy.emplace();
-      options.policy->weights = {device, (1 - device) / 2, (1 - device) / 2};
-      options.policy->kv = {device, 1 - device, 0};
-      options.policy->attention = policy::AttentionPlace::kHost;
-      options.policy->inplace_host_fraction = options.policy->weights.host / 2;
-      options.policy->micro_batch_tokens = 13;
+      options.policy = on_all_tiers(device);
     }
     auto answers = run_adapted(golden.base, options, adapters, asked);
     EXPECT_LE(golden_error(answers[0], golden.logits), 2e-5);

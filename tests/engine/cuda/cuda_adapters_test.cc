@@ -27,24 +27,13 @@ class CudaPeft : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CudaPeft, LogitsAreThoseOfPeftWhereverWeightsLie) {
   const PeftGolden golden = peft_golden(GetParam());
-  Asked with{{.id = 0, .prompt = golden.prompt, .score_prompt = true}, 0};
-  Asked without = with;
-  without.request.id = 1;
-  without.adapter = -1;
-  const std::vector<Asked> asked{with, without};
+  const std::vector<Asked> asked = with_and_without(golden);
   const std::vector<LoraAdapter> adapters{LoraAdapter::open(lora_folder(GetParam()))};
   for (const double device : {-1.0, 0.4, 0.0}) {
     SCOPED_TRACE(device);
     EngineOptions options = gpu_options(asked);
     options.backend = make_backend();
-    if (device >= 0) {
-      options.policy.emplace();
-      options.policy->weights = {device, (1 - device) / 2, (1 - device) / 2};
-      options.policy->kv = {device, 1 - device, 0};
-      options.policy->attention = policy::AttentionPlace::kHost;
-      options.policy->inplace_host_fraction = options.policy->weights.host / 2;
-      options.policy->micro_batch_tokens = 13;
-    }
+    if (device >= 0) options.policy = on_all_tiers(device);
     draw_order(11);
     auto answers = run_adapted(golden.base, options, adapters, asked);
     draw_order(0);
@@ -122,15 +111,7 @@ class Adapted {
       loaded_.push_back(engine_->adapters().load("adapter-" + std::to_string(i), adapters[i]));
   }
   std::map<uint64_t, Answer> run(const std::vector<Asked>& asked) {
-    std::vector<GenerationRequest> requests;
-    for (const Asked& one : asked) {
-      requests.push_back(one.request);
-      if (one.adapter >= 0) requests.back().adapter = loaded_[static_cast<size_t>(one.adapter)];
-    }
-    ListSource source(std::move(requests));
-    CollectingSink sink;
-    engine_->generate(source, sink);
-    return std::move(sink.answers);
+    return run_asked(*engine_, loaded_, asked);
   }
   AdapterBank& bank() { return engine_->adapters(); }
 
