@@ -31,7 +31,7 @@ class Gpu:
 GPUS = (Gpu("H200", "90", 132, 4.8e12, 1.83e9, 0.8e-6, 4, 4),
         Gpu("RTX 4090", "89", 128, 1.008e12, 2.52e9, 0.6e-6, 32, 16),
         Gpu("T4", "75", 40, 0.32e12, 1.3e9, 0.6e-6, 16, 16))
-ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8"}
+ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8", "5": "mxfp4"}
 KINDS = ("f16", "bf16", "int8", "int4")
 ROWS = {"1": "1 to 8", "2": "9 to 16", "4": "17 to 32", "8": "33 to 64"}
 
@@ -45,7 +45,7 @@ def budget():
 
 def weights_of_kib(encoding, run):
     columns = int(run) or 64
-    each = columns * (8 if encoding in "13" else 16) + (64 if run != "0" else 0)
+    each = columns * (8 if encoding in "135" else 16) + (16 if encoding == "5" else 64 if run != "0" else 0)
     return KIB * 16 * columns / each
 
 

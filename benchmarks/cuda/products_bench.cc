@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 constexpr int64_t kRotateBytes = int64_t{512} << 20;
-const char* const kFormats[] = {"int4-g64", "int4-g128", "nf4-g64", "int8", "fp8"};
+const char* const kFormats[] = {"int4-g64", "int4-g128", "nf4-g64", "int8", "fp8", "mxfp4"};
 
 // Arguments: format, rows of x, n, k.
 void few_rows(benchmark::State& state) {

@@ -22,7 +22,7 @@ constexpr int kMergeThreads = 128;
 
 // `split_rows`: of a KV head and a split in the workspace.
 SLUICE_KERNEL(kMergeThreads)
-merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim,
+merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim, const float* sinks,
              AttentionArguments arguments) {
   const AttentionMerge merge = arguments.merges[block_x()];
   if (merge.run < 0) return;
@@ -43,6 +43,11 @@ merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim,
       maximum = theirs > maximum ? theirs : maximum;
     }
     float sum = 0, value = 0;
+    if (sinks) {  // one more share, whose value is zero
+      const float sink = sinks[block_y() * group + row % group] * kLog2E;
+      maximum = sink > maximum ? sink : maximum;
+      sum = exp2_approx(sink - maximum);
+    }
     for (int split = 0; split < merge.splits; ++split) {
       const float factor = exp2_approx(share(split, row)[head_dim] - maximum);
       sum += factor;
@@ -59,7 +64,7 @@ void merge_splits(const kernels::AttentionShape& shape, const AttentionPlan& pla
   const int kv_heads = shape.has_values ? shape.num_kv_heads : shape.num_heads;
   launch("attention_merge", merge_kernel, {static_cast<int>(plan.merges.size()), kv_heads},
          kMergeThreads, 0, stream, shape.num_heads / kv_heads, kv_heads,
-         shape.has_values ? kFewRows : 1, shape.head_dim, arguments);
+         shape.has_values ? kFewRows : 1, shape.head_dim, shape.sinks, arguments);
 }
 
 template <KvKind kKind, int kDim, bool kAdjusts>

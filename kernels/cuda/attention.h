@@ -1,9 +1,9 @@
 #pragma once
 // Causal attention of ragged sequences over paged KV on the GPU: prompts and single tokens, plain
-// 16-bit, int8 and int4 pages, as kernels/attention.h says (no sparsity, no f32 KV). Rows of the
-// query heads that share a KV head are packed, so that K and V are read once for all of them; K and
-// V become 16 bits in shared memory, scores and sums are f32. The host plans which block does what
-// (plan_attention: plain arrays), the kernels run it.
+// 16-bit, int8 and int4 pages, as kernels/attention.h says (no sparsity, no f32 KV; no sinks where
+// keys are the values). Rows of the query heads that share a KV head are packed, so that K and V
+// are read once for all of them; K and V become 16 bits in shared memory, scores and sums are f32.
+// The host plans which block does what (plan_attention: plain arrays), the kernels run it.
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -287,7 +287,6 @@ class AttentionBlock {
         }
       }
     }
-    constexpr float kLog2E = 1.4426950408889634f;
     const float scale = kAdjusts ? kLog2E : shape_.scale * kLog2E;
     const bool has_mask = !sees_all(begin);
     SLUICE_UNROLL
@@ -373,13 +372,18 @@ class AttentionBlock {
            (int64_t{kv_head_} * group_ + packed % group_) * shape_.head_dim;
   }
 
+  SLUICE_DEVICE float factor_of(int packed, float maximum, float sum) const {
+    const float* sinks = shape_.sinks;
+    return sum_factor(sinks ? sinks + kv_head_ * group_ + packed % group_ : nullptr, maximum, sum);
+  }
+
   SLUICE_DEVICE void write_rows() {
     SLUICE_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int packed = item_.first_row + warp_row() + lane_index() / 4 + half * 8;
       if (packed >= rows_) continue;
       float* out = out_row(packed);
-      const float factor = 1.0f / sum_[half];
+      const float factor = factor_of(packed, maximum_[half], sum_[half]);
       SLUICE_UNROLL
       for (int tile = 0; tile < kDim / 8; ++tile) SLUICE_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -421,15 +425,14 @@ class AttentionBlock {
         sum += sums_[at * 2 + 1] * factor;
         value += shares[at * kDim + d] * factor;
       }
-      value = sum > 0 ? value / sum : 0.0f;
       if (item_.split < 0) {
-        out_row(row)[d] = value;
+        out_row(row)[d] = value * factor_of(row, maximum, sum);
         continue;
       }
       float* share = arguments_.workspace +
                      ((int64_t{item_.split} * shape_.num_kv_heads + kv_head_) * kFewRows + row) *
                          (shape_.head_dim + 1);
-      share[d] = value;
+      share[d] = value * sum_factor(nullptr, maximum, sum);
       if (d == 0) share[shape_.head_dim] = sum > 0 ? maximum + log2_of(sum) : kNoScore;
     }
   }

@@ -5,6 +5,17 @@
 namespace sluice::cuda {
 
 constexpr float kNoScore = -1e30f;  // of a position that is not seen
+constexpr float kLog2E = 1.4426950408889634f;
+
+/// What a row's weighted values, summed beside `maximum`, are multiplied with: one over the sum of
+/// its weights, a sink's (null: it has none) too.
+SLUICE_DEVICE float sum_factor(const float* sink, float maximum, float sum) {
+  if (!sink) return sum > 0 ? 1.0f / sum : 0.0f;
+  const float score = *sink * kLog2E;
+  const float most = score > maximum ? score : maximum;
+  const float fade = exp2_approx(maximum - most);
+  return fade / (sum * fade + exp2_approx(score - most));
+}
 
 template <bool kIsBF16>
 struct AttentionNumbers {

@@ -141,7 +141,6 @@ class LatentBlock {
       Numbers::multiply(scores[0], a, {b[0], b[1]});
       Numbers::multiply(scores[1], a, {b[2], b[3]});
     }
-    constexpr float kLog2E = 1.4426950408889634f;
     const float scale = kAdjusts ? kLog2E : shape_.scale * kLog2E;
     SLUICE_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -247,7 +246,7 @@ class LatentBlock {
       const int packed = item_.first_row + row_of(i);
       if (packed >= rows_) continue;
       const float sum = sums_[row_of(i)] + sums_[kRows + row_of(i)];
-      const float factor = sum > 0 ? 1.0f / sum : 0.0f;
+      const float factor = sum_factor(nullptr, maximum_[i], sum);
       float* out = item_.split < 0
                        ? arguments_.out +
                              (run_.row_begin + packed / group_) * arguments_.out_stride +

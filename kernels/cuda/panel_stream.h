@@ -16,10 +16,11 @@ template <Encoding kEncoding, int kChunk, int kRun>
 class PanelStream {
  public:
   static constexpr int kColumnBytes = 64 / kColumnsOfWord<kEncoding>;
+  static constexpr int kScaleBytes = kScaleBytesOf<kEncoding>;
   static constexpr int kRunColumns = kRun > 0 ? kRun : kChunk;
   static constexpr int kRuns = kChunk / kRunColumns;
   static constexpr int kRunCodeBytes = kRunColumns * kColumnBytes;
-  static constexpr int kRunBytes = kRunCodeBytes + (kRun > 0 ? 64 : 0);
+  static constexpr int kRunBytes = kRunCodeBytes + (kRun > 0 ? kScaleBytes : 0);
   static constexpr int kChunkBytes = kRuns * kRunBytes;
 
   /// Of the panel at `panel`, columns before `end`.
@@ -31,7 +32,8 @@ class PanelStream {
     SLUICE_UNROLL
     for (int i = 0; i < kCopies; ++i)
       codes_[i] = codes_of(run_of(i) * kRunColumns) + (i * kWarp + lane_index()) % kPieces * 16;
-    scales_ = scales_of(lane_index() / 4 * kRunColumns) + lane_index() % 4 * 16;
+    scales_ =
+        scales_of(lane_index() / kScalePieces * kRunColumns) + lane_index() % kScalePieces * 16;
   }
 
   /// The chunk at column `begin`, a multiple of kChunk, to `to`, zeros past the end: by a warp,
@@ -48,11 +50,11 @@ class PanelStream {
                       panel_ + static_cast<uint32_t>(is_valid ? codes + codes_[i] : 0), is_valid);
     }
     if constexpr (kRun > 0) {
-      const int run = lane_index() / 4;
+      const int run = lane_index() / kScalePieces;
       const bool is_valid = begin + run * kRunColumns < end_;
       const int from = (begin >> group_shift_) * group_bytes_ + scales_;
       copy_async16_if(is_wanted && run < kRuns,
-                      to + run * kRunBytes + kRunCodeBytes + lane_index() % 4 * 16,
+                      to + run * kRunBytes + kRunCodeBytes + lane_index() % kScalePieces * 16,
                       panel_ + static_cast<uint32_t>(is_valid ? from : 0), is_valid);
     }
   }
@@ -62,9 +64,13 @@ class PanelStream {
     return *reinterpret_cast<const Words2*>(run + line * 64 + lane_index() % 4 * 64 +
                                             lane_index() / 4 * 8);
   }
-  /// The same rows' scales; of int4 a word of scales and one of zeros.
+  /// The same rows' scales, as f32; of int4 a word of scales and one of zeros.
   SLUICE_DEVICE static Words2 scales(const std::byte* at) {
     const int pair = lane_index() / 4;
+    if (kEncoding == Encoding::kMxfp4) {
+      const uint32_t bytes = reinterpret_cast<const uint16_t*>(at)[pair];
+      return {{e8m0_bits(bytes & 255u), e8m0_bits(bytes >> 8)}};
+    }
     if (kEncoding != Encoding::kInt4) return reinterpret_cast<const Words2*>(at)[pair];
     const auto* words = reinterpret_cast<const uint32_t*>(at);
     return {{words[pair], words[8 + pair]}};
@@ -72,16 +78,17 @@ class PanelStream {
 
  private:
   static constexpr int kPieces = kRunCodeBytes / 16;
+  static constexpr int kScalePieces = kScaleBytes / 16;
   static constexpr int kCopies = kRuns * kPieces / kWarp;
 
   SLUICE_DEVICE static int run_of(int copy) { return (copy * kWarp + lane_index()) / kPieces; }
   // Byte of the panel where the codes of a column lie: those of 16 rows, and scales of the groups
   // before.
   SLUICE_DEVICE int codes_of(int col) const {
-    return col * kColumnBytes + (col >> group_shift_) * 64;
+    return col * kColumnBytes + (col >> group_shift_) * kScaleBytes;
   }
   SLUICE_DEVICE int scales_of(int col) const {
-    return ((col >> group_shift_) + 1) * group_bytes_ - 64;
+    return ((col >> group_shift_) + 1) * group_bytes_ - kScaleBytes;
   }
 
   const std::byte* panel_;

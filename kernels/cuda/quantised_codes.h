@@ -2,6 +2,7 @@
 // Codes of a quantised panel in registers: a word of a row (quantised_layout.h) to pairs of 16-bit
 // numbers, exact, in the order of the columns. Only .cu files include it.
 #include "kernels/cuda/vocabulary.h"
+#include "kernels/quantised_layout.h"
 #include "src/base/weight_format.h"
 
 namespace sluice::cuda {
@@ -29,7 +30,17 @@ SLUICE_DEVICE float nf4_value(int code) {
 
 /// Columns of a word: 8 codes of 4 bits or 4 of 8.
 template <Encoding kEncoding>
-constexpr int kColumnsOfWord = kEncoding == Encoding::kInt4 || kEncoding == Encoding::kNf4 ? 8 : 4;
+constexpr int kColumnsOfWord = kernels::is_four_bit(kEncoding) ? 8 : 4;
+
+/// Bytes of a group's scales.
+template <Encoding kEncoding>
+constexpr int kScaleBytesOf = static_cast<int>(WeightFormat{kEncoding}.scale_bytes());
+
+/// An e8m0 scale's value as the bits of its f32.
+SLUICE_DEVICE uint32_t e8m0_bits(uint32_t byte) {
+  if (byte == 255) return 0x7fc00000u;
+  return byte == 0 ? 1u << 22 : byte << 23;
+}
 
 /// The codes of one word as values.
 template <Encoding kEncoding, bool kIsBF16>
@@ -59,6 +70,7 @@ class Codes {
         return table[(codes & 15u) | ((codes >> 12) & 0xf0u)];
       }
       case Encoding::kFp8: return e4m3(word >> (8 * i));
+      case Encoding::kMxfp4: return e2m1(word >> (4 * i));
       case Encoding::kPlain: break;
     }
     return 0;
@@ -91,6 +103,13 @@ class Codes {
     const uint32_t sign = (word & 0x00800080u) << 8;
     if (kIsBF16) return fma_bf16_pair(sign | (word & 0x007f007fu) << 4, 0x7b807b80u, 0x80008000u);
     return fma_half2(sign | (word & 0x007f007fu) << 7, 0x5c005c00u, 0x80008000u);
+  }
+
+  // The same of the lowest nibble of each half.
+  SLUICE_DEVICE static uint32_t e2m1(uint32_t word) {
+    const uint32_t sign = (word & 0x00080008u) << 12;
+    if (kIsBF16) return fma_bf16_pair(sign | (word & 0x00070007u) << 6, 0x7e807e80u, 0x80008000u);
+    return fma_half2(sign | (word & 0x00070007u) << 9, 0x74007400u, 0x80008000u);
   }
 };
 

@@ -51,6 +51,7 @@ int linear_blocks(const WeightFormat& format, int64_t m, int64_t k,
     case Encoding::kInt8: return fit(linear_shared_bytes<Encoding::kInt8>(shape, m));
     case Encoding::kNf4: return fit(linear_shared_bytes<Encoding::kNf4>(shape, m));
     case Encoding::kFp8: return fit(linear_shared_bytes<Encoding::kFp8>(shape, m));
+    case Encoding::kMxfp4: return fit(linear_shared_bytes<Encoding::kMxfp4>(shape, m));
     case Encoding::kPlain: break;
   }
   return 1;
@@ -92,6 +93,7 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
     case Encoding::kInt8: run_linear<Encoding::kInt8>(arguments, grid, stream); break;
     case Encoding::kNf4: run_linear<Encoding::kNf4>(arguments, grid, stream); break;
     case Encoding::kFp8: run_linear<Encoding::kFp8>(arguments, grid, stream); break;
+    case Encoding::kMxfp4: run_linear<Encoding::kMxfp4>(arguments, grid, stream); break;
     case Encoding::kPlain: return;
   }
 }
@@ -109,6 +111,8 @@ void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64
       return run_dequantise<Encoding::kNf4>(w, shape, n, k, type, out, ld, stream);
     case Encoding::kFp8:
       return run_dequantise<Encoding::kFp8>(w, shape, n, k, type, out, ld, stream);
+    case Encoding::kMxfp4:
+      return run_dequantise<Encoding::kMxfp4>(w, shape, n, k, type, out, ld, stream);
     case Encoding::kPlain: return;
   }
 }

@@ -297,9 +297,6 @@ void launch_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
 /// Calls visit(tiles, run) with the two as constants: of the kernel that takes m rows of x.
 template <Encoding kEncoding, class Visit>
 void with_kernel(const PanelShape& shape, int64_t m, const Visit& visit) {
-  constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
-  const bool is_long = kIsFourBit ? shape.group_columns % 64 == 0
-                                  : shape.columns == shape.group_columns && shape.columns % 64 == 0;
   const auto with_run = [&](auto run) {
     if (m <= 8)
       visit(Constant<1>(), run);
@@ -310,10 +307,13 @@ void with_kernel(const PanelShape& shape, int64_t m, const Visit& visit) {
     else
       visit(Constant<8>(), run);
   };
-  if (is_long)
-    with_run(Constant < kIsFourBit ? 64 : 0 > ());
-  else
-    with_run(Constant<32>());
+  if constexpr (kEncoding != Encoding::kMxfp4) {  // its groups have 32
+    constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
+    if (kIsFourBit ? shape.group_columns % 64 == 0
+                   : shape.columns == shape.group_columns && shape.columns % 64 == 0)
+      return with_run(Constant < kIsFourBit ? 64 : 0 > ());
+  }
+  with_run(Constant<32>());
 }
 
 constexpr int kDequantiseThreads = 256;
@@ -340,7 +340,7 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
   const auto group_bytes = static_cast<int>(shape.group_bytes);
   const std::byte* group =
       w + block_y() * shape.panel_bytes + (col >> shape.group_shift) * group_bytes;
-  const std::byte* scales = group + group_bytes - 64;
+  const std::byte* scales = group + group_bytes - kScaleBytesOf<kEncoding>;
   const auto* words =
       reinterpret_cast<const uint32_t*>(
           group + (col & static_cast<int>((1u << shape.group_shift) - 1)) / kColumns * 64) +
@@ -349,6 +349,8 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
   if (kEncoding == Encoding::kInt4) {
     scale = half_to_float(reinterpret_cast<const uint16_t*>(scales)[in_panel]);
     zero = half_to_float(reinterpret_cast<const uint16_t*>(scales)[16 + in_panel]);
+  } else if (kEncoding == Encoding::kMxfp4) {
+    scale = bits_to_float(e8m0_bits(static_cast<uint32_t>(scales[in_panel])));
   } else {
     scale = reinterpret_cast<const float*>(scales)[in_panel];
   }

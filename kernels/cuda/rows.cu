@@ -84,6 +84,24 @@ gated_kernel(RowActivation activation, const float* gate, const float* up, float
 }
 
 SLUICE_KERNEL(kThreads)
+clamped_gate_kernel(kernels::ClampedGateShape clamp, const float* gate, const float* up, float* y,
+                    RowsShape shape) {
+  const int64_t row = int64_t{block_x()} * shape.stride;
+  write_slice(y, shape, {}, [&](int64_t i) {
+    float g = gate[i];
+    float u = up[i];
+    if (clamp.biases) {
+      g += clamp.biases[2 * (i - row)];
+      u += clamp.biases[2 * (i - row) + 1];
+    }
+    g = g < clamp.limit ? g : clamp.limit;
+    u = u < clamp.limit ? u : clamp.limit;
+    u = u > -clamp.limit ? u : -clamp.limit;
+    return (u + 1.0f) * g / (1.0f + exp_of(-clamp.alpha * g));
+  });
+}
+
+SLUICE_KERNEL(kThreads)
 scale_rows_kernel(float* x, RowsShape shape, float factor, const int32_t* positions,
                   int64_t period) {
   constexpr float kLn2 = 0.69314718055994531f;
@@ -216,6 +234,13 @@ void gated(RowActivation activation, const float* gate, const float* up, float* 
   if (shape.rows == 0) return;
   launch("gated", gated_kernel, slices_of(shape, copies), kThreads, 0, stream, activation, gate, up,
          y, shape, copies);
+}
+
+void clamped_gate(const kernels::ClampedGateShape& clamp, const float* gate, const float* up,
+                  float* y, const RowsShape& shape, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("clamped_gate", clamped_gate_kernel, slices_of(shape, {}), kThreads, 0, stream, clamp,
+         gate, up, y, shape);
 }
 
 void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,

@@ -42,6 +42,10 @@ void activate(RowActivation activation, float* x, const RowsShape& shape, const 
 /// makes them.
 void gated(RowActivation activation, const float* gate, const float* up, float* y,
            const RowsShape& shape, const RowCopies& copies, Stream stream);
+/// y = the clamped gate of both (kernels/elementwise.h), all of one shape; `biases` on the device;
+/// y may be gate or up.
+void clamped_gate(const kernels::ClampedGateShape& clamp, const float* gate, const float* up,
+                  float* y, const RowsShape& shape, Stream stream);
 /// Whether several blocks can quantise a row: its groups are small.
 bool can_quantise_slices(const Int8Rows& rows) noexcept;
 

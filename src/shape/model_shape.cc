@@ -152,7 +152,7 @@ std::string ModelShape::only_on_cpu() const {
   std::string out = cpu_only;
   for (const SublayerShape& sublayer : sublayers)
     for (const WeightShape& weight : sublayer.weights)
-      if (weight.quantised.encoding == Encoding::kMxfp4 || weight.quantised.is_k())
+      if (weight.quantised.is_k())
         return (out.empty() ? "" : out + ", ") + format_name(weight.quantised) + " weights";
   return out;
 }

@@ -137,7 +137,7 @@ struct ModelShape {
   int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
   int64_t carried_columns =
       0;  ///< f32 that a token has beside the residual stream in all sublayers
-  /// What of it only the CPU computes so far ("attention sinks"); empty: nothing.
+  /// What of it only the CPU computes so far ("chunked attention"); empty: nothing.
   std::string cpu_only;
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
@@ -178,7 +178,7 @@ struct ModelShape {
   /// Of one expert, in memory.
   int64_t expert_bytes(const WeightShape& weight) const noexcept;
   static constexpr int64_t kExpertAlignment = 64;
-  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, and MXFP4. Empty: nothing.
+  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, and K types. Empty: nothing.
   std::string only_on_cpu() const;
   /// Whether any matrix is quantised.
   bool is_quantised() const noexcept;

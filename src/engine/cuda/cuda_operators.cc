@@ -447,10 +447,19 @@ void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, R
   }
   attend_on_device(op, q, k, v, out);
   if (task_.compute().attention_slot < 0) return;
+  keep_sinks_for_host(op);
   keep_for_host(q, k, v, kept, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
     cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
                     from.cols * 4, count, stream());
   });
+}
+
+// The host's lane reads them when this task is done; entries are there since the beginning.
+void CudaRunner::keep_sinks_for_host(const Operator& op) {
+  const float* const sinks = vector_or_null(op.weight);
+  if (!sinks) return;
+  std::vector<float>& room = host_vectors_.sinks.at(sinks);
+  if (room.empty()) on_host(sinks, sublayer_->weights[static_cast<size_t>(op.weight)].cols, room);
 }
 
 // All chunks but those that the host attends.
@@ -511,7 +520,7 @@ void CudaRunner::add_weighted(Rows in_out, Rows in, Rows by) {
 const float* CudaRunner::host_vector(int32_t weight, int64_t count) {
   const float* there = vector_or_null(weight);
   if (!there) return nullptr;
-  const auto [found, is_new] = host_vectors_.try_emplace(there);
+  const auto [found, is_new] = host_vectors_.others.try_emplace(there);
   return is_new ? on_host(there, count, found->second) : found->second.data();
 }
 
@@ -545,8 +554,11 @@ void CudaRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const
   multiply(matrix, in, {}, bias, out.data, out.stride);
 }
 
-void CudaRunner::gate_clamped(const ClampedGate&, const float*, const Rows&, const Rows&) {
-  SLUICE_ASSERT(false, "require_runnable() refuses clamped gates on a GPU");
+void CudaRunner::gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
+                              const Rows& up) {
+  SLUICE_ASSERT(gate.stride == up.stride, "an expert's rows lie alike");
+  cuda::clamped_gate({clamp.limit, clamp.alpha, biases}, gate.data, up.data, gate.data,
+                     shape_of(gate), stream());
 }
 
 void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& out) {

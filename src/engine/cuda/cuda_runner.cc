@@ -90,6 +90,12 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                                            parts.model->shape().fixed_state_bytes() == 0 &&
                                            parts.model->shape().num_experts == 1) {
   cuda::fill_zero(areas_.counters.data(), static_cast<int64_t>(areas_.counters.size()), stream());
+  const auto& sublayers = parts_.model->shape().sublayers;
+  for (size_t i = 0; i < sublayers.size(); ++i)
+    for (const Operator& op : parts_.model->family().program(i).operators) {
+      if (op.kind != Operator::Kind::kAttend || op.weight < 0) continue;
+      host_vectors_.sinks[parts_.weights->vector(i, static_cast<size_t>(op.weight))];
+    }
 }
 
 CudaRunner::~CudaRunner() {
@@ -111,7 +117,9 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (task.compute().step == ComputeStep::kHostAttention) {
     if (!lane_team_) lane_team_.emplace(parts_.threads);
     const Team::Use use(*lane_team_);
-    return host_.attention(task, batch, sublayer_of(task).state, attention_shape(task));
+    kernels::AttentionShape shape = attention_shape(task);
+    if (shape.sinks) shape.sinks = host_vectors_.sinks.at(shape.sinks).data();
+    return host_.attention(task, batch, sublayer_of(task).state, shape);
   }
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);

@@ -123,6 +123,7 @@ class CudaRunner final : public OperatorRunner {
   /// Of a layer with a recurrent state.
   cuda::StateRuns runs_on_device();
   void attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out);
+  void keep_sinks_for_host(const Operator& op);
 
   /// The largest rank of what adapters of the rows at hand add to a weight; 0: nothing.
   int64_t most_rank(size_t sublayer, size_t weight) const;
@@ -169,8 +170,13 @@ class CudaRunner final : public OperatorRunner {
   DType narrow_type_;
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
-  std::vector<std::optional<AttentionTables>> attention_;    // by group, that all its layers share
-  std::map<const float*, std::vector<float>> host_vectors_;  // by where they are there
+  std::vector<std::optional<AttentionTables>> attention_;  // by group, that all its layers share
+  // What the host has of vectors, by where they are on the device. Sinks have their places from the
+  // beginning, since its lane reads them, and are empty until they are kept.
+  struct HostVectors {
+    std::map<const float*, std::vector<float>> others, sinks;
+  };
+  HostVectors host_vectors_;
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;

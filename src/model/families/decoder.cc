@@ -467,9 +467,6 @@ class Decoder final : public FamilyModel {
       s.num_experts = traits_.mixture->router.experts;
       s.experts_per_token = traits_.mixture->router.chosen;
     }
-    if (traits_.has_sinks) s.cpu_only = "attention sinks";
-    if (traits_.mixture && traits_.mixture->clamp.limit > 0)
-      s.cpu_only += s.cpu_only.empty() ? "clamped experts" : " and clamped experts";
   }
 
   void read_heads(const ModelConfig& config) {

@@ -173,6 +173,7 @@ TEST(CudaEngineSlabs, PartsOfAMatrixGiveTheCpusLogits) {
     int64_t slab_bytes;
   };
   for (const Case& c : {Case{"opt-tiny:int4", 8e-3, 4 * kKiB},
+                        {"opt-tiny:mxfp4", 8e-3, 4 * kKiB},
                         {"opt-tiny:fp8+f8", 0.15, 64 * kKiB},
                         {"opt-tiny:int8+a8", 4e-2, 64 * kKiB},
                         {"stories260k:int8+a8", 4e-2, 64 * kKiB}}) {
@@ -253,6 +254,17 @@ TEST(CudaEngineForeign, LogitsAreTheCpusWithinRounding) {
       expect_logits_of_the_cpu(model, greedy_requests({{5, 6, 7, 8}, {9, 10, 11}}, 1), allowed,
                                is_parted ? std::optional(parted) : std::nullopt);
     }
+}
+
+// Experts of a bf16 model in MXFP4, whose inputs keep 8 bits: transformers' logits move by 0.13 in
+// bf16.
+TEST(CudaEngineForeign, ExpertsInMxfp4GiveTheCpusLogits) {
+  policy::Policy parted;
+  parted.weights = {0.4, 0.6, 0};
+  parted.inplace_host_fraction = 0.3;
+  const auto requests = greedy_requests({{5, 70, 12, 41, 8, 33, 96, 3, 20}}, 1);
+  expect_logits_of_the_cpu("gpt-oss-mxfp4", requests, 0.13);
+  expect_logits_of_the_cpu("gpt-oss-mxfp4:store", requests, 0.13, parted);
 }
 
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
@@ -599,7 +611,7 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
                                            "qwen3-windows", "qwen3-5-tiny", "mamba2-tiny",
-                                           "minicpm3-tiny", "gemma4-tiny"),
+                                           "minicpm3-tiny", "gemma4-tiny", "gpt-oss-tiny:store"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -618,7 +630,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
                       "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
                       "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
-                      "qwen3-next-tiny", "glm4-moe-lite-tiny"),
+                      "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny:store",
+                      "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "kernels/cuda/rows.h"
@@ -93,8 +94,12 @@ class Case {
     DeviceArray<float> slopes(
         shape_.slopes ? std::vector<float>(shape_.slopes, shape_.slopes + shape_.num_heads)
                       : std::vector<float>(1));
+    DeviceArray<float> sinks(shape_.sinks
+                                 ? std::vector<float>(shape_.sinks, shape_.sinks + shape_.num_heads)
+                                 : std::vector<float>(1));
     AttentionShape shape = shape_;
     if (shape.slopes) shape.slopes = slopes.data();
+    if (shape.sinks) shape.sinks = sinks.data();
     attention(shape, plan,
               {q.data(), q_cols(), out.data(), q_cols(), runs.data(), pages.data(), kOffset,
                items.data(), merged.data(), workspace.data()},
@@ -248,6 +253,37 @@ TEST(CudaAttention, CapsAndSlopesScoresAsTheReference) {
         expect_as_reference(Case(shape, {{0, 1}, {130, 1}, {63, 2}, {20, 60}, {700, 1}}, seed++),
                             2);
       }
+}
+
+// Sinks that take nothing, as much as positions do, and nearly all; of prompts, single tokens, and
+// contexts that are split.
+TEST(CudaAttention, SinksTakeTheirShareAsTheReference) {
+  uint32_t seed = 500;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> sinks{-40.0f, 0.0f, 3.0f, 9.0f, 60.0f, 1.5f, -3.0f, 6.0f, -infinity};
+  for (const KvFormat& format : formats())
+    for (const int head_dim : {64, 100, 256})
+      for (const int window : {0, 40})
+        for (const float cap : {0.0f, 2.0f}) {
+          AttentionShape shape = shape_of(3, 3, head_dim, 16, format, window);
+          shape.sinks = sinks.data();
+          shape.soft_cap = cap;
+          expect_as_reference(
+              Case(shape, {{0, 1}, {130, 1}, {63, 2}, {20, 60}, {0, 3}, {700, 1}}, seed++), 2);
+        }
+  AttentionShape split = shape_of(4, 2, 64, 16, DType::kF16);
+  split.sinks = sinks.data();
+  const Case one(split, {{1500, 1}, {3, 1}, {2100, 2}}, seed++);
+  size_t merges = 0;
+  one.on_device(4, &merges);
+  EXPECT_EQ(merges, 2u);
+  for (const int multiprocessors : {1, 4, 16}) expect_as_reference(one, multiprocessors);
+  // Scores and sinks that no exponential holds.
+  const std::vector<float> large{-20000.0f, 20000.0f, 300.0f, 0.0f};
+  split.sinks = large.data();
+  Case far(split, {{2100, 1}, {1500, 2}, {90, 1}, {20, 60}}, seed++);
+  far.scale_queries(300);
+  expect_as_reference(far, 8);
 }
 
 TEST(CudaAttention, PromptsAttendAsTheReference) {

@@ -16,8 +16,10 @@ namespace {
 using kernels::Random;
 namespace reference = kernels::reference;
 
-const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",    "int8-g64",
-                                "nf4-g64",  "nf4-g128", "fp8",       "fp8-g32", "nf4-g32"};
+const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",
+                                "int8-g64", "nf4-g64",  "nf4-g128",  "fp8",
+                                "fp8-g32",  "nf4-g32",  "mxfp4"};
+constexpr int64_t kLastFormat = std::ssize(kFormats) - 1;
 
 std::vector<std::byte> quantised(const WeightFormat& format, const std::vector<float>& w, int64_t n,
                                  int64_t k) {
@@ -100,7 +102,7 @@ TEST(CudaQuantisedLinear, RandomShapes) {
   for (uint32_t seed = 100; seed < 100 + rounds(40u); ++seed) {
     Random random(seed);
     const auto all = types();
-    expect_as_reference(kFormats[random.between(0, 9)],
+    expect_as_reference(kFormats[random.between(0, kLastFormat)],
                         all[static_cast<size_t>(random.between(0, 1)) % all.size()],
                         random.between(1, kFewestDenseRows - 1), random.between(1, 200),
                         random.between(1, 700), static_cast<int>(random.between(1, 8)), seed);
@@ -109,12 +111,69 @@ TEST(CudaQuantisedLinear, RandomShapes) {
 
 TEST(CudaQuantisedLinear, LongRowsAreSplit) {
   EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, {8}).splits, 3);
-  for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8"})
+  for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8", "mxfp4"})
     expect_as_reference(name, DType::kF16, 3, 41, 3000, 8, 7);
   // Six splits and more, of one scale a row.
   EXPECT_GE(plan_linear_quantised(*parse_weight_format("int8"), 5, 40, 6144, {8}).splits, 6);
   for (const char* name : {"int8", "fp8", "int4-g128"})
     for (const int64_t k : {6144, 5000}) expect_as_reference(name, types().back(), 5, 40, k, 8, 9);
+}
+
+// Every code beside scales from f32's smallest to its largest, which x keeps near one; what is no
+// number says so.
+TEST(CudaQuantisedLinear, EveryCodeAndScaleOfMxfp4) {
+  const WeightFormat format = *parse_weight_format("mxfp4");
+  constexpr int64_t kRows = 256, kCols = 32;
+  std::vector<std::byte> panels(static_cast<size_t>(format.bytes(kRows, kCols)));
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::byte* panel = panels.data() + row / 16 * format.panel_bytes(kCols);
+    for (int64_t line = 0; line < 4; ++line)  // all codes of a row twice, in any order
+      for (int64_t i = 0; i < 4; ++i)
+        panel[line * 64 + row % 16 * 4 + i] =
+            static_cast<std::byte>(((line * 4 + i) * 0x11 + (row * 0x30)) & 0xff);
+    panel[256 + row % 16] = static_cast<std::byte>(row);
+  }
+  DeviceArray<std::byte> w(panels);
+  for (const DType type : types()) {
+    for (const int64_t m : {1, 12}) {
+      // Each token takes one column: a product is a value, but for what f32 holds.
+      std::vector<float> x(static_cast<size_t>(m * kCols));
+      for (int64_t token = 0; token < m; ++token)
+        x[static_cast<size_t>(token * kCols + token * 2 + 1)] = 0.5f;
+      DeviceArray<float> dx(x), y(static_cast<size_t>(m * kRows));
+      DeviceArray<uint16_t> narrow(static_cast<size_t>(m * kCols));
+      const Rows16 rounded{narrow.data(), kCols, type};
+      copy_rows_for_products(dx.data(), {m, kCols, kCols}, {rounded, {}}, nullptr);
+      const LinearPlan plan = plan_linear_quantised(format, m, kRows, kCols, {1});
+      const SplitMemory split(plan.workspace_floats, 1);
+      linear_quantised(rounded, m, kCols, w.data(), format, kRows, nullptr, y.data(), kRows, plan,
+                       split.space(), nullptr);
+      const auto got = y.values();
+      for (int64_t row = 0; row < kRows; ++row)
+        for (int64_t token = 0; token < m; ++token) {
+          const float value =
+              reference::quantised_value(format, panels.data(), kCols, row, token * 2 + 1);
+          const float product = got[static_cast<size_t>(token * kRows + row)];
+          if (std::isinf(value)) continue;  // what is f32 first is beyond it
+          if (row == 255)
+            EXPECT_TRUE(std::isnan(product)) << token;
+          else
+            EXPECT_EQ(product, 0.5f * value) << row << " " << token;
+        }
+    }
+    DeviceArray<uint16_t> out(static_cast<size_t>(kRows * kCols));
+    dequantise(w.data(), format, kRows, kCols, type, out.data(), kCols, nullptr);
+    const auto got = out.values();
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t col = 0; col < kCols; ++col) {
+        const float value = reference::quantised_value(format, panels.data(), kCols, row, col);
+        const uint16_t bits = got[static_cast<size_t>(row * kCols + col)];
+        EXPECT_TRUE(std::isnan(value)
+                        ? std::isnan(type == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits))
+                        : bits == (type == DType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value)))
+            << row << " " << col << " " << value;
+      }
+  }
 }
 
 // The last block adds the sums up in the order of the splits, whoever it is; no other adds one.
@@ -154,7 +213,7 @@ TEST(CudaQuantisedLinear, SplitSumsDoNotDependOnWhoComesLast) {
 TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
   Random random(3);
   for (int i = 0; i < 2000; ++i) {
-    const WeightFormat format = *parse_weight_format(kFormats[random.between(0, 9)]);
+    const WeightFormat format = *parse_weight_format(kFormats[random.between(0, kLastFormat)]);
     const int64_t k = random.between(1, 40000);
     const int processors = static_cast<int>(random.between(1, 200));
     const LinearPlan plan =

@@ -135,6 +135,27 @@ TEST(CudaRows, GatesRowsWithGelu) {
   expect_gated(RowActivation::kGeluTanh, reference::gelu_tanh_mul, 2);
 }
 
+// Some of both are beyond the limit on either side, alphas gpt-oss's and others.
+TEST(CudaRows, ClampsWhatItGates) {
+  for (const RowsShape& shape : kShapes)
+    for (const bool has_biases : {false, true})
+      for (const auto& [limit, alpha] : {std::pair{7.0f, 1.702f}, {0.5f, -3.0f}}) {
+        Random random(static_cast<uint32_t>(shape.cols) + 3);
+        const auto gate = random.normal(shape.rows * shape.stride, 6);
+        const auto up = random.normal(shape.rows * shape.stride, 6);
+        const auto biases = random.normal(2 * shape.cols, 3);
+        DeviceArray<float> g(gate), u(up), b(biases);
+        clamped_gate({limit, alpha, has_biases ? b.data() : nullptr}, g.data(), u.data(), g.data(),
+                     shape, nullptr);
+        auto expected = gate;
+        reference::clamped_gate({limit, alpha, has_biases ? biases.data() : nullptr}, gate.data(),
+                                shape.stride, up.data(), shape.stride, expected.data(),
+                                shape.stride, shape.rows, shape.cols);
+        expect_near(g.values(), expected, 1e-5, 1e-5);
+        EXPECT_EQ(u.values(), up);
+      }
+}
+
 // Rows that several blocks write, with copies wider than the rows.
 TEST(CudaRows, ActivationsMakeTheCopiesOfProducts) {
   for (const RowsShape& shape : kShapes)
