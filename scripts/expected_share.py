@@ -97,6 +97,16 @@ def attention(table, has_few_rows):
         yield text, cells
 
 
+def wide(table):
+    for kernel, text in (("false, false", ""), ("false, true", ", scores capped or sloped")):
+        cells = []
+        for gpu in GPUS:
+            figures = table[f"wide_attention_kernel<{kernel}>", gpu.arch]
+            cycles = (2 * 512 // 32 + 2 * 2 * 128 // 16) * gpu.mma  # of scores, of values
+            cells.append(f"{share(gpu, figures, 3, 0)}, **{ISSUED * cycles / max(cycles, figures[0]):.2f}**")
+        yield f"f16 KV{text}", cells
+
+
 # Latent rows: columns, query heads of a model.
 LATENT = ((576, 128, "DeepSeek-V2"), (576, 16, "DeepSeek-V2-Lite"), (320, 40, "MiniCPM3"), (128, 32, "short rows"))
 LATENT_ROWS, LATENT_TILE, LATENT_PLANNED = 32, 32, 2
@@ -145,6 +155,9 @@ def page():
     section("Attention of few rows", each, attention(table, True))
     section("Attention of prompts", "Instructions of a warp's tile, cycles of the tensor cores beside them, **share of the tensor cores**.",
             attention(table, False))
+    section("Attention of heads of 512 columns",
+            "Instructions a KiB, KiB under way, **share of the memory's nominal rate at single tokens**, **of the tensor cores in\n"
+            "prompts**, if tiles did not wait for their loads.", wide(table))
     section("Attention to latent rows",
             "Instructions a KiB of rows, KiB under way a multiprocessor, **share of the memory's rate at single tokens**, **share of\n"
             "the tensor cores in prompts**.", latent(table))

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_block.h"
 #include "kernels/cuda/latent_attention.h"
+#include "kernels/cuda/wide_attention.h"
 
 namespace sluice::cuda {
 
@@ -104,6 +105,7 @@ void with_kernel(const kernels::AttentionShape& shape, const Visit& visit) {
 }  // namespace
 
 int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
+  if (shape.head_dim > kMostKeptDim) return kWideSharedBytes;
   int64_t bytes = 0;
   with_kernel(shape, [&](auto kind, auto dim) {
     bytes = AttentionBlock<kind.value, dim.value, true, false>::Budget::kSharedBytes;
@@ -115,6 +117,8 @@ void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
   if (!shape.has_values)
     latent_attention(shape, plan, arguments, stream);
+  else if (shape.head_dim > kMostKeptDim)
+    wide_attention(shape, plan, arguments, stream);
   else
     with_kernel(shape, [&](auto kind, auto dim) {
       if (shape.soft_cap > 0 || shape.slopes)

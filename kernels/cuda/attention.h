@@ -50,8 +50,8 @@ struct AttentionPlan {
   int64_t workspace_floats = 0;
 };
 
-/// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256;
-/// one head of at most 576 columns whose keys are its values, in 16 bits.
+/// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256, in
+/// 16 bits of at most 512; one head of at most 576 columns whose keys are its values, in 16 bits.
 bool takes_attention(const kernels::AttentionShape& shape) noexcept;
 /// Whether a block of them has the shared memory that it needs.
 bool attention_fits(const kernels::AttentionShape& shape,

@@ -78,23 +78,27 @@ int attention_blocks(const kernels::AttentionShape& shape, const Multiprocessors
   if (!shape.has_values)
     return blocks_that_fit(processors, kMostLatentBlocks,
                            latent_shared_bytes(padded_latent_dim(shape.head_dim)));
-  return blocks_that_fit(processors, most_attention_blocks(padded_head_dim(shape.head_dim)),
-                         few_rows_shared_bytes(shape));
+  const int most = shape.head_dim > kMostKeptDim
+                       ? kMostWideBlocks
+                       : most_attention_blocks(padded_head_dim(shape.head_dim));
+  return blocks_that_fit(processors, most, few_rows_shared_bytes(shape));
 }
 
 bool takes_attention(const kernels::AttentionShape& shape) noexcept {
   if (!shape.has_values)
     return shape.num_kv_heads == 1 && shape.head_dim <= kMostLatentDim && shape.sparsity >= 1 &&
            (shape.kv_dtype == KvFormat(DType::kF16) || shape.kv_dtype == KvFormat(DType::kBF16));
-  return shape.head_dim <= 256 && shape.sparsity >= 1 &&
-         (shape.kv_dtype.is_quantised() || shape.kv_dtype.dtype == DType::kF16 ||
-          shape.kv_dtype.dtype == DType::kBF16);
+  if (shape.sparsity < 1) return false;
+  if (shape.kv_dtype.is_quantised()) return shape.head_dim <= kMostKeptDim;
+  return shape.head_dim <= kWideDim &&
+         (shape.kv_dtype.dtype == DType::kF16 || shape.kv_dtype.dtype == DType::kBF16);
 }
 
 bool attention_fits(const kernels::AttentionShape& shape,
                     const Multiprocessors& processors) noexcept {
-  return shape.has_values || latent_shared_bytes(padded_latent_dim(shape.head_dim)) <=
-                                 processors.shared_bytes - processors.beside;
+  const int64_t bytes = shape.has_values ? few_rows_shared_bytes(shape)
+                                         : latent_shared_bytes(padded_latent_dim(shape.head_dim));
+  return bytes <= processors.shared_bytes - processors.beside;
 }
 
 int64_t attention_workspace_floats(const kernels::AttentionShape& shape,

@@ -10,19 +10,33 @@ namespace sluice::cuda {
 /// over the warps instead of their rows.
 constexpr int32_t kFewRows = 16;
 
-/// head_dim as the kernels are made for.
+/// Heads whose outputs a warp keeps have at most so many columns; of wider ones
+/// (wide_attention.cu) the kernels take up to kWideDim.
+constexpr int32_t kMostKeptDim = 256;
+constexpr int32_t kWideDim = 512;
+
+/// head_dim as the kernels are made for, of heads that a warp keeps.
 constexpr int32_t padded_head_dim(int32_t head_dim) noexcept {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 /// Warps of a block: heads of 256 leave shared memory for two.
 constexpr int32_t attention_warps(int32_t padded_dim) noexcept { return padded_dim > 128 ? 2 : 4; }
-/// Packed rows of a whole tile, and positions of K and V that are in shared memory at a time.
+/// Packed rows of a whole tile; of heads that a warp keeps also the positions of K and V that are
+/// in shared memory at a time.
 constexpr int32_t tile_of(int32_t head_dim) noexcept {
-  return 16 * attention_warps(padded_head_dim(head_dim));
+  return head_dim > kMostKeptDim ? kFewRows : 16 * attention_warps(padded_head_dim(head_dim));
 }
 
 /// Blocks that a multiprocessor holds, where it has the shared memory: what registers are held to.
 constexpr int most_attention_blocks(int32_t padded_dim) noexcept { return padded_dim > 64 ? 3 : 4; }
+
+/// Of wide heads: positions in shared memory at a time, blocks that registers are held to, and
+/// bytes of shared memory: queries, positions, weights, maxima and sums of four warps, places.
+constexpr int32_t kWideTile = 32;
+constexpr int kMostWideBlocks = 3;
+constexpr int64_t kWideSharedBytes = int64_t{kFewRows + kWideTile} * (kWideDim + 8) * 2 +
+                                     int64_t{kFewRows} * (kWideTile + 8) * 2 +
+                                     2 * 4 * int64_t{kFewRows} * 4 + int64_t{kWideTile} * 8;
 
 /// Of attention to latent rows (latent_attention.cu): packed rows and positions of a block, and the
 /// row's width as the kernels are made for.

@@ -25,8 +25,8 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   for (const kernels::AttentionShape& shape : attention) {
     if (const auto refusal = gpu_refusal(shape)) refuse(refusal->what, refusal->mend);
     if (!cuda::attention_fits(shape, device_.properties().multiprocessors))
-      refuse(fmt::format("{} has too little shared memory for latent rows of {} elements", name(),
-                         shape.head_dim),
+      refuse(fmt::format("{} has too little shared memory for {} of {} elements", name(),
+                         shape.has_values ? "heads" : "latent rows", shape.head_dim),
              "run it on the CPU: `device` cpu");
     if (!cuda::takes_attention(shape))
       refuse(fmt::format("{} KV", kv_format_name(shape.kv_dtype)),

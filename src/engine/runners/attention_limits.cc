@@ -7,7 +7,7 @@
 namespace sluice {
 
 namespace {
-constexpr int kMostGpuHead = 256;
+constexpr int kMostGpuHead = 512;  // of plain KV; require_kv() has a bound for codes
 constexpr int kMostGpuLatentRow = 576;
 }  // namespace
 

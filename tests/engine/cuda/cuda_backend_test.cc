@@ -47,7 +47,8 @@ std::string refusal(const ModelShape& model, const kernels::AttentionShape& atte
 TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
   EXPECT_EQ(refusal(opt("f16"), attention()), "");
   EXPECT_EQ(refusal(opt("bf16"), attention(DType::kBF16, 256)), "");
-  EXPECT_NE(refusal(opt("f16"), attention(DType::kF16, 257)).find("heads of 257 elements"),
+  EXPECT_EQ(refusal(opt("bf16"), attention(DType::kBF16, 512)), "");
+  EXPECT_NE(refusal(opt("f16"), attention(DType::kF16, 513)).find("heads of 513 elements"),
             std::string::npos);
   EXPECT_NE(refusal(opt("f16"), attention(DType::kF32)).find("f32 KV"), std::string::npos);
   kernels::AttentionShape latent = attention(DType::kF16, 576);

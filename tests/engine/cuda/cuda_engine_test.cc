@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "src/app/synthetic.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/model/family.h"
 #include "src/sampling/philox.h"
 #include "tests/engine/cuda/cuda_testing.h"
 #include "tests/jobs/temporary_folder.h"
@@ -265,6 +267,36 @@ TEST(CudaEngineForeign, ExpertsInMxfp4GiveTheCpusLogits) {
   const auto requests = greedy_requests({{5, 70, 12, 41, 8, 33, 96, 3, 20}}, 1);
   expect_logits_of_the_cpu("gpt-oss-mxfp4", requests, 0.13);
   expect_logits_of_the_cpu("gpt-oss-mxfp4:store", requests, 0.13, parted);
+}
+
+// Gemma 4's published full layers have heads of 512 columns: gemma4-tiny with such, of random
+// weights; also on the host beside the GPU, and on a Turing. Its queries and keys are normalised
+// and their products not scaled, so that scores are the larger the wider heads are, and what
+// rounding queries to 16 bits makes of them: 0.006 at 64 columns, 0.015 at 256, 0.029 at 512.
+TEST(CudaEngineWide, HeadsOf512ColumnsGiveTheCpusLogits) {
+  constexpr double kAllowed = 5e-2;
+  const jobs::TemporaryFolder folder;
+  auto config = nlohmann::json::parse(whole_file(fixture_model("gemma4-tiny") + "/config.json"));
+  config["global_head_dim"] = 512;
+  const std::string text = config.dump(), made = folder.file("gemma4-wide");
+  const auto family = make_family_model(ModelConfig(text, "config.json"));
+  app::SyntheticOptions drawn;
+  drawn.dtype = DType::kF32;
+  app::write_synthetic_model(family->shape(), text, made, drawn);
+  Random random(12);
+  std::vector<std::vector<int32_t>> prompts(2, std::vector<int32_t>(70));
+  for (std::vector<int32_t>& prompt : prompts)
+    for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 60));
+  prompts[1].resize(1);
+  expect_logits_of_the_cpu(made, greedy_requests(prompts, 6), kAllowed);
+  for (const bool attends_on_host : {false, true})
+    expect_logits_of_the_cpu(made, greedy_requests(prompts, 6), kAllowed,
+                             random_policy(random, attends_on_host));
+#ifdef SLUICE_CUDA_ON_HOST
+  cuda::host::set_capability(7, 5);
+  expect_logits_of_the_cpu(made, greedy_requests(prompts, 6), kAllowed);
+  cuda::host::set_capability(9, 0);
+#endif
 }
 
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {

@@ -212,6 +212,12 @@ std::vector<KvFormat> formats() {
   return out;
 }
 
+std::vector<DType> plain_types() {
+  std::vector<DType> out{DType::kF16};
+  if (first_device().has_bf16) out.push_back(DType::kBF16);
+  return out;
+}
+
 TEST(CudaAttention, DecodesAsTheReference) {
   uint32_t seed = 1;
   for (const KvFormat& format : formats())
@@ -253,6 +259,42 @@ TEST(CudaAttention, CapsAndSlopesScoresAsTheReference) {
         expect_as_reference(Case(shape, {{0, 1}, {130, 1}, {63, 2}, {20, 60}, {700, 1}}, seed++),
                             2);
       }
+}
+
+// Of plain KV; with and without all that heads of other widths have.
+TEST(CudaAttention, WideHeadsAttendAsTheReference) {
+  uint32_t seed = 600;
+  const std::vector<float> slopes{0.5f, 0.25f, 0.0f, 0.01f, 0.3f, 0.2f, 0.1f, 0.05f};
+  const std::vector<float> sinks{-40.0f, 3.0f, 9.0f, 1.5f, 60.0f, 0.0f, -3.0f, 6.0f};
+  for (const DType type : plain_types())
+    for (const int head_dim : {257, 320, 500, 512})
+      for (const int group : {1, 4, 7})
+        for (const int page : {16, 5}) {
+          AttentionShape shape =
+              shape_of(group, group == 4 ? 2 : 1, head_dim, page, type, page == 5 ? 40 : 0);
+          if (group == 4) shape.slopes = slopes.data();
+          if (group == 4 || page == 5) shape.sinks = sinks.data();
+          if (group == 7) shape.soft_cap = 2;
+          expect_as_reference(
+              Case(shape, {{0, 1}, {31, 1}, {32, 1}, {95, 1}, {0, 35}, {20, 3}, {63, 2}}, seed++),
+              1);
+        }
+  AttentionShape split = shape_of(4, 2, 512, 16, DType::kF16);
+  for (const bool has_sinks : {false, true}) {
+    split.sinks = has_sinks ? sinks.data() : nullptr;
+    Case one(split, {{1500, 1}, {3, 1}, {2100, 2}}, seed++);
+    size_t merges = 0;
+    one.on_device(4, &merges);
+    EXPECT_EQ(merges, 2u);
+    for (const int multiprocessors : {1, 4, 16}) expect_as_reference(one, multiprocessors);
+    one.scale_queries(has_sinks ? 300 : 0);
+    expect_as_reference(one, 4);
+  }
+  EXPECT_FALSE(takes_attention(shape_of(1, 1, 513, 16, DType::kF16)));
+  EXPECT_TRUE(takes_attention(shape_of(1, 1, 512, 16, DType::kBF16)));
+  EXPECT_FALSE(takes_attention(shape_of(1, 1, 257, 16, KvFormat(KvEncoding::kInt8))));
+  // A Turing has room for a block.
+  EXPECT_TRUE(attention_fits(shape_of(1, 1, 512, 16, DType::kF16), {40, 64 << 10, 0}));
 }
 
 // Sinks that take nothing, as much as positions do, and nearly all; of prompts, single tokens, and
@@ -346,12 +388,6 @@ TEST(CudaAttention, ZeroQueriesTakeTheMean) {
     one.scale_queries(0);
     expect_as_reference(one, 2);
   }
-}
-
-std::vector<DType> plain_types() {
-  std::vector<DType> out{DType::kF16};
-  if (first_device().has_bf16) out.push_back(DType::kBF16);
-  return out;
 }
 
 TEST(CudaAttention, AttendsToLatentRowsAsTheReference) {
