@@ -42,6 +42,7 @@ std::vector<Row> rows_of(const std::string& kernel) {
 
 // The format whose panels the kernel with this `run` takes; a run of 0 is a whole row.
 WeightFormat format_of(const std::string& encoding, const std::string& run) {
+  if (encoding == "5") return *parse_weight_format("mxfp4");  // its groups have one size
   const std::map<std::string, std::string> names{
       {"1", "int4"}, {"2", "int8"}, {"3", "nf4"}, {"4", "fp8"}};
   return *parse_weight_format(names.at(encoding) + (run == "0" ? "" : "-g" + run));
@@ -98,6 +99,23 @@ TEST(CudaOccupancy, AttentionToLatentRowsIsPlannedAsItFits) {
     ++rows;
   }
   EXPECT_EQ(rows, 2 * 3 * 2 * 6);
+}
+
+TEST(CudaOccupancy, AttentionOfWideHeadsIsPlannedAsItFits) {
+  int rows = 0;
+  for (const Row& row : rows_of("wide_attention_kernel")) {
+    kernels::AttentionShape shape;
+    shape.num_heads = shape.num_kv_heads = 8;
+    shape.head_dim = 512;
+    shape.page_tokens = 16;
+    shape.kv_dtype = DType::kF16;
+    const Multiprocessors& processors = kProcessors.at(row.arch);
+    EXPECT_TRUE(attention_fits(shape, processors)) << row.kernel << " sm_" << row.arch;
+    EXPECT_EQ(attention_blocks(shape, processors), std::min(row.blocks, 3))
+        << row.kernel << " sm_" << row.arch;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 2 * 2 * 6);
 }
 
 TEST(CudaOccupancy, AttentionOfFewRowsIsPlannedAsItFits) {
