@@ -81,6 +81,17 @@ def products(table):
                      for gpu in GPUS]
 
 
+# GGUF's types that are kept as they are, by their encodings' numbers.
+K_TYPES = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q4_1", "q5_1", "iq1", "iq2")
+
+
+def k_types(table):
+    for number, name in enumerate(K_TYPES, 6):
+        for tiles, rows in (("1", "1 to 8"), ("4", "9 to 32")):
+            kernel = next(kernel for kernel, _ in table if kernel.startswith(f"k_linear_kernel<Encoding:{number}, false, {tiles}>"))
+            yield f"{name} x f16, {rows} rows", [share(gpu, table[kernel, gpu.arch], 2, 0) for gpu in GPUS]
+
+
 def attention(table, has_few_rows):
     for kind, dim, adjusts in itertools.product((0, 2, 3), (64, 128, 256), (False, True)):
         name = f"attention_kernel<KvKind:{kind}, {dim}, {str(has_few_rows).lower()}, {str(adjusts).lower()}>"
@@ -152,6 +163,9 @@ def page():
 
     each = "Instructions a KiB, KiB under way a multiprocessor, **share of the memory's nominal rate**."
     section("Products of few rows", each, products(table))
+    section("Products of few rows with GGUF's types as they are",
+            f"{each}\nUnder way is taken to be a block of 32 columns of each warp; what the compiler asks for ahead comes on top.",
+            k_types(table))
     section("Attention of few rows", each, attention(table, True))
     section("Attention of prompts", "Instructions of a warp's tile, cycles of the tensor cores beside them, **share of the tensor cores**.",
             attention(table, False))

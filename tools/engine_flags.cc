@@ -406,7 +406,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
                          const policy::Workload& workload, std::stop_token cancel,
                          const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
-  if (options.backend) model = app::for_gpu(std::move(model));
+  if (options.backend) model = app::for_gpu(std::move(model), options.activations);
   const std::vector<app::NamedAdapter> adapters =
       app::open_adapters(flags.loras, model_name(flags.model));
   options.adapters = app::room_for(*model, adapters);

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/k_linear_launch.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/cuda/quantised_linear_launch.h"
 #include "kernels/cuda/vocabulary.h"
+#include "kernels/k_layout.h"
 
 namespace sluice::cuda {
 
@@ -42,8 +44,28 @@ int64_t split_counters(const Multiprocessors& processors) noexcept {
   return kMostWaves * kBlocksEach * processors.count / 2;
 }
 
+namespace {
+// Calls visit(encoding) with a K type, or what is kept like one, as a constant.
+template <class Visit>
+void with_k_encoding(Encoding encoding, const Visit& visit) {
+  switch (encoding) {
+    case Encoding::kQ2K: return visit(Constant<Encoding::kQ2K>());
+    case Encoding::kQ3K: return visit(Constant<Encoding::kQ3K>());
+    case Encoding::kQ4K: return visit(Constant<Encoding::kQ4K>());
+    case Encoding::kQ5K: return visit(Constant<Encoding::kQ5K>());
+    case Encoding::kQ6K: return visit(Constant<Encoding::kQ6K>());
+    case Encoding::kQ4_1: return visit(Constant<Encoding::kQ4_1>());
+    case Encoding::kQ5_1: return visit(Constant<Encoding::kQ5_1>());
+    case Encoding::kIq1: return visit(Constant<Encoding::kIq1>());
+    case Encoding::kIq2: return visit(Constant<Encoding::kIq2>());
+    default: return;
+  }
+}
+}  // namespace
+
 int linear_blocks(const WeightFormat& format, int64_t m, int64_t k,
                   const Multiprocessors& processors) {
+  if (format.is_k()) return kBlocksEach;  // they have next to no shared memory
   const PanelShape shape = panel_shape(format, k);
   const auto fit = [&](int64_t bytes) { return blocks_that_fit(processors, kBlocksEach, bytes); };
   switch (format.encoding) {
@@ -61,7 +83,12 @@ LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t 
                                  const Multiprocessors& processors) {
   const int64_t blocks = (n + 16 * kPanelWarps - 1) / (16 * kPanelWarps);
   const int64_t fit = int64_t{linear_blocks(format, m, k, processors)} * processors.count;
-  const ColumnSplit split = split_columns(format.padded_columns(k), blocks, fit);
+  ColumnSplit split = split_columns(format.padded_columns(k), blocks, fit);
+  if (format.is_k()) {  // whole groups
+    constexpr int64_t kGroup = kernels::kMostKColumns;
+    split.columns = (split.columns + kGroup - 1) / kGroup * kGroup;
+    split.splits = static_cast<int>((format.padded_columns(k) + split.columns - 1) / split.columns);
+  }
   LinearPlan plan{split.splits, split.columns, 0};
   if (plan.splits > 1) plan.workspace_floats = plan.splits * m * blocks * 16 * kPanelWarps;
   return plan;
@@ -88,6 +115,10 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
   arguments.splits = plan.splits;
   arguments.split = space;
   const Grid grid{static_cast<int>((n + 16 * kPanelWarps - 1) / (16 * kPanelWarps)), plan.splits};
+  if (format.is_k())
+    return with_k_encoding(format.encoding, [&](auto encoding) {
+      run_k_linear<encoding.value>(arguments, grid, stream);
+    });
   switch (format.encoding) {
     case Encoding::kInt4: run_linear<Encoding::kInt4>(arguments, grid, stream); break;
     case Encoding::kInt8: run_linear<Encoding::kInt8>(arguments, grid, stream); break;
@@ -102,6 +133,10 @@ void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64
                 uint16_t* out, int64_t ld, Stream stream) {
   if (n == 0 || k == 0) return;
   const PanelShape shape = panel_shape(format, k);
+  if (format.is_k())
+    return with_k_encoding(format.encoding, [&](auto encoding) {
+      run_k_dequantise<encoding.value>(w, shape, n, k, type, out, ld, stream);
+    });
   switch (format.encoding) {
     case Encoding::kInt4:
       return run_dequantise<Encoding::kInt4>(w, shape, n, k, type, out, ld, stream);

@@ -86,7 +86,8 @@ Plan Plan::find(const Model& model, const Options& options, std::stop_token canc
                 "leave them as they are for the default");
   auto found = std::make_shared<Found>();
   found->options = engine_options(model, options);
-  found->model = found->options.backend ? app::for_gpu(model.bound_) : model.bound_;
+  found->model = found->options.backend ? app::for_gpu(model.bound_, found->options.activations)
+                                        : model.bound_;
   found->adapters = app::open_adapters(options.lora);
   found->options.adapters = app::room_for(*found->model, found->adapters);
   found->input = plan_input(*found->model, found->options);

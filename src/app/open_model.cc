@@ -58,8 +58,11 @@ std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path) 
   return std::make_shared<const BoundModel>(BoundModel::open(path));
 }
 
-std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> model) {
-  if (model->checkpoint().format() != io::CheckpointFormat::kGguf) return model;
+std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> model,
+                                          kernels::ActivationFormat activations) {
+  if (activations != kernels::ActivationFormat::kInt8 ||
+      model->checkpoint().format() != io::CheckpointFormat::kGguf)
+    return model;
   return std::make_shared<const BoundModel>(BoundModel::open(model->path(), KTypes::kRepacked));
 }
 

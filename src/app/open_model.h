@@ -17,9 +17,10 @@ namespace sluice::app {
 /// Errors: kFile naming what is missing or has the wrong shape or element type.
 std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path);
 
-/// The model as a GPU runs it: K types of a GGUF file are repacked to formats that GPUs multiply.
-/// Any other as it is. Errors as open_model().
-std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> model);
+/// The model as a GPU runs it: for int8 activations K types of a GGUF file are repacked to formats
+/// whose codes it multiplies with such. Any other as it is. Errors as open_model().
+std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> model,
+                                          kernels::ActivationFormat activations);
 
 /// A plan with what is expected of it.
 struct FoundPlan {

@@ -327,7 +327,9 @@ std::unique_ptr<Engine> Engine::open(std::shared_ptr<const BoundModel> model,
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
                                      EngineOptions options) {
-  const KTypes k_types = options.backend ? KTypes::kRepacked : KTypes::kKept;  // for its kernels
+  // A GPU multiplies int8 activations with codes of a byte or half of one.
+  const bool repacks = options.backend && options.activations == kernels::ActivationFormat::kInt8;
+  const KTypes k_types = repacks ? KTypes::kRepacked : KTypes::kKept;
   return open(std::make_shared<const BoundModel>(BoundModel::open(model_path, k_types)),
               std::move(options));
 }

@@ -148,14 +148,7 @@ std::string ModelShape::weights_name() const {
   return name;
 }
 
-std::string ModelShape::only_on_cpu() const {
-  std::string out = cpu_only;
-  for (const SublayerShape& sublayer : sublayers)
-    for (const WeightShape& weight : sublayer.weights)
-      if (weight.quantised.is_k())
-        return (out.empty() ? "" : out + ", ") + format_name(weight.quantised) + " weights";
-  return out;
-}
+std::string ModelShape::only_on_cpu() const { return cpu_only; }
 
 void ModelShape::set_weights(const WeightFormat& format) {
   if (!format.is_quantised()) weight_dtype = format.dtype;

@@ -178,7 +178,7 @@ struct ModelShape {
   /// Of one expert, in memory.
   int64_t expert_bytes(const WeightShape& weight) const noexcept;
   static constexpr int64_t kExpertAlignment = 64;
-  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, and K types. Empty: nothing.
+  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, whatever its formats.
   std::string only_on_cpu() const;
   /// Whether any matrix is quantised.
   bool is_quantised() const noexcept;

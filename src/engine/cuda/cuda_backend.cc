@@ -15,11 +15,17 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   };
   if (const std::string what = model.only_on_cpu(); !what.empty())
     refuse(fmt::format("{}: only the CPU computes these so far ({})", model.family, what),
-           model.cpu_only.empty() ? "convert the weights: sluice convert MODEL OUT --weights int4"
-                                  : "run it on the CPU: leave `device` out");
+           "run it on the CPU: leave `device` out");
   if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");
+  if (compute.activations == kernels::ActivationFormat::kInt8)
+    for (const SublayerShape& sublayer : model.sublayers)
+      for (const WeightShape& weight : sublayer.weights)
+        if (weight.quantised.is_k())
+          refuse(
+              fmt::format("`activations` int8 with {} weights", format_name(weight.quantised)),
+              "leave `activations` out, or run the GGUF file itself, which is repacked for them");
   if (compute.outlier_threshold > 0)
     refuse("outliers are set apart on the CPU only so far", "leave `outlier_threshold` out");
   for (const kernels::AttentionShape& shape : attention) {

@@ -74,8 +74,13 @@ TEST(CudaBackend, RefusesWhatOnlyTheCpuComputesByName) {
   const std::string whole = refusal(model, attention());
   for (const char* word : {"gpt_oss", "chunked attention"})
     EXPECT_NE(whole.find(word), std::string::npos) << whole;
-  for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2"})
-    EXPECT_NE(refusal(opt(format), attention()).find(format), std::string::npos);
+  kernels::QuantisedOptions int8;
+  int8.activations = kernels::ActivationFormat::kInt8;
+  for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2"}) {
+    EXPECT_EQ(refusal(opt(format), attention()), "");
+    EXPECT_NE(refusal(opt(format), attention(), int8).find(format), std::string::npos);
+  }
+  EXPECT_EQ(refusal(opt("int4"), attention(), int8), "");
 }
 
 TEST(CudaBackend, AGpuWithoutBf16RefusesIt) {

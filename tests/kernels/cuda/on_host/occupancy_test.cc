@@ -64,6 +64,18 @@ TEST(CudaOccupancy, ProductsOfFewRowsArePlannedAsTheyFit) {
   EXPECT_GT(rows, 300);
 }
 
+// They have no shared memory to speak of: registers bound them.
+TEST(CudaOccupancy, ProductsOfKTypesArePlannedAsTheyFit) {
+  int rows = 0;
+  for (const Row& row : rows_of("k_linear_kernel")) {
+    EXPECT_EQ(linear_blocks(*parse_weight_format("q4_k"), 8, 4096, kProcessors.at(row.arch)),
+              std::min(row.blocks, 2))
+        << row.kernel << " sm_" << row.arch;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 9 * 2 * 2 * 6);
+}
+
 TEST(CudaOccupancy, ProductsOfCodesArePlannedAsTheyFit) {
   constexpr int64_t kK = 4096;
   const std::regex name(R"re(.*<Encoding:(\d), (\d), (\d+)>.*)re");
