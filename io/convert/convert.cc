@@ -347,6 +347,7 @@ std::vector<fs::path> companion_files(const fs::path& folder) {
                                  "tokenizer.json",
                                  "tokenizer_config.json",
                                  "tokenizer.model",
+                                 "tiktoken.model",
                                  "special_tokens_map.json",
                                  "added_tokens.json",
                                  "vocab.json",

@@ -49,7 +49,7 @@ class Model:
             return Tokenizer(path or self.path)
         except FileError:
             if path is not None or any(os.path.exists(os.path.join(self.path, name)) for name in
-                                       ("tokenizer.json", "tokenizer.model")):
+                                       ("tokenizer.json", "tokenizer.model", "tiktoken.model")):
                 raise
             return None  # token ids do without
 

@@ -13,6 +13,7 @@ import re
 
 import torch
 import transformers
+from transformers import conversion_mapping
 
 import decoders
 import models
@@ -22,6 +23,21 @@ E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # What files call an expert's gate, up and down, and the block that they are in.
 PLAIN = ("mlp", "{e}.gate_proj", "{e}.up_proj", "{e}.down_proj")
 MIXTRAL = ("block_sparse_moe", "{e}.w1", "{e}.w3", "{e}.w2")
+
+
+class KimiK2Config(transformers.DeepseekV3Config):
+    """Kimi-K2 has DeepSeek-V3's layers; transformers does not know its name."""
+    model_type = "kimi_k2"
+
+
+class KimiK2ForCausalLM(transformers.DeepseekV3ForCausalLM):
+    config_class = KimiK2Config
+
+
+transformers.AutoConfig.register("kimi_k2", KimiK2Config)
+transformers.AutoModelForCausalLM.register(KimiK2Config, KimiK2ForCausalLM)
+conversion_mapping.register_checkpoint_conversion_mapping(
+    "kimi_k2", conversion_mapping.get_checkpoint_conversion_mapping("deepseek_v3"))
 
 
 def draw(config, seed):
@@ -222,6 +238,9 @@ V3_ODD = {**SHARED, "moe_intermediate_size": 7, "n_routed_experts": 9, "n_group"
           "n_shared_experts": 2, "routed_scaling_factor": 0.8, "norm_topk_prob": False}
 GPT_OSS_YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
                 "truncate": False, "original_max_position_embeddings": 64}
+# Both ends of the ramp are one.
+KIMI_YARN = {"type": "yarn", "factor": 64.0, "original_max_position_embeddings": 64,
+             "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}
 HEADS_ODD = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 18,
              "intermediate_size": 29, "num_hidden_layers": 3, "vocab_size": 53,
              "rope_theta": 300.0}
@@ -262,6 +281,13 @@ FIXTURES = (
           decoders.sizes("deepseek_v3", rope_scaling=decoders.LATENT_YARN,
                          **{**decoders.LATENT, **V3}),
           decoders.odd("deepseek_v3", **{**decoders.LATENT_ODD, **V3_ODD, "q_lora_rank": 13})),
+    *pair("kimi-k2", "DeepseekV3ForCausalLM",
+          decoders.sizes("kimi_k2", rope_scaling=KIMI_YARN,
+                         **{**decoders.LATENT, **V3, "rope_theta": 50000.0, "n_group": 1,
+                            "topk_group": 1, "routed_scaling_factor": 2.827}),
+          decoders.odd("kimi_k2", rope_scaling={**KIMI_YARN, "factor": 8.0},
+                       **{**decoders.LATENT_ODD, **V3_ODD, "q_lora_rank": 13, "n_group": 1,
+                          "topk_group": 1, "n_routed_experts": 6, "num_experts_per_tok": 6})),
     *pair("glm4-moe", "Glm4MoeForCausalLM",
           decoders.sizes("glm4_moe", head_dim=8, attention_bias=True, use_qk_norm=True,
                          partial_rotary_factor=0.5, **{**V3, "n_group": 1, "topk_group": 1}),

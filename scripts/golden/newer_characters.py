@@ -3,7 +3,8 @@
 
 Usage: newer_characters.py > src/text/newer_characters.inc   (with a Python whose unicodedata is of Unicode 14: 3.11)
 The tables behind Hugging Face's normalisers are older than any distribution's utf8proc, those behind its regular expressions
-newer than PCRE2 10.42's (Unicode 14). Asked character by character. Needs: tokenizers (0.23.3 made what is committed).
+newer than PCRE2 10.42's (Unicode 14); \\p{Han} is there what Han is written with, since 10.40, signs of other scripts too.
+Asked character by character. Needs: tokenizers (0.23.3 made what is committed).
 """
 import unicodedata
 
@@ -39,6 +40,8 @@ def main():
     for name in CATEGORIES:
         split = pre_tokenizers.Split(Regex(r"\p{%s}" % name), behavior="isolated")
         members[name] = [c for c in newer if len(split.pre_tokenize_str(chr(c) * 2)) == 2]
+    split = pre_tokenizers.Split(Regex(r"\p{Han}"), behavior="isolated")
+    han = [c for c in CODES if len(split.pre_tokenize_str(chr(c) * 2)) == 2]
     nfd, nfkd = normalizers.NFD(), normalizers.NFKD()
     plain = set(members["M"])
     for c in CODES:
@@ -57,6 +60,7 @@ def main():
     print(",\n".join("    {0x%X, 0x%X}" % (low, high) for low, high in ranges(plain)) + "};")
     print("constexpr Category kNewerMembers[] = {")
     print(",\n".join('    {"%s",\n     %s}' % (name, in_class(ranges(members[name]))) for name in CATEGORIES) + "};")
+    print("constexpr std::string_view kHan =\n     %s;" % in_class(ranges(han)))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,11 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-TIKTOKEN_PATTERNS = {128000: LLAMA3, 200000: O200K}  # by the number of ranks
+UPPER, LOWER = (r"[%s\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]" % case for case in (r"\p{Lu}\p{Lt}", r"\p{Ll}"))
+KIMI = "|".join([r"[\p{Han}]+", *(r"[^\r\n\p{L}\p{N}]?" + letters + r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+                                 for letters in (f"{UPPER}*{LOWER}+", f"{UPPER}+{LOWER}*")),
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+TIKTOKEN_PATTERNS = {128000: LLAMA3, 200000: O200K, 163584: KIMI}  # by the number of ranks
 
 
 def random_text(rng):

@@ -23,7 +23,8 @@ constexpr auto kSearch = kernels::RangeSearch::kClip;
 void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   options.texts.emplace_back("config.json", model.config_text());
   const std::filesystem::path& folder = model.checkpoint().folder();
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "tiktoken.model", "tokenizer_config.json"})
     if (is_file(folder / name)) options.extra_files.push_back(folder / name);
   if (text::Tokenizer::exists(folder)) return;
   for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),

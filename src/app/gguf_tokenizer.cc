@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/text/byte_level.h"
 
 namespace sluice::app {
 
@@ -15,17 +16,10 @@ using Json = nlohmann::json;
 // Kinds of tokens, as GGUF and SentencePiece number them.
 constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
 
-// How text is cut before merging, by the name that the file gives it: the patterns that Meta
-// published with Llama 3 and Alibaba with Qwen 2 and 3.5, and OpenAI's o200k, which is Llama 4's;
-// GPT-2's is the loader's own.
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// How text is cut before merging where no file of a tokenizer needs it by itself: the pattern that
+// Alibaba published with Qwen 3.5.
 constexpr const char* kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kO200k =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class Vocabulary {
  public:
@@ -174,18 +168,20 @@ Json pre_tokenizer(const Vocabulary& vocabulary) {
   const std::string name = vocabulary.text_or("pre", "gpt-2");
   if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe" ||
       name == "dbrx")
-    return split_by(kLlama3);
-  if (name == "qwen2") return split_by(kQwen2);
+    return split_by(text::kLlama3Pattern);
+  if (name == "qwen2") return split_by(text::kQwen2Pattern);
   if (name == "qwen35") return split_by(kQwen35);
-  if (name == "gpt-4o" || name == "llama4") return split_by(kO200k);
+  if (name == "gpt-4o" || name == "llama4") return split_by(text::kO200kPattern);
+  if (name == "kimi-k2") return split_by(text::kKimiPattern);
   if (name == "gpt-2" || name == "default")
     return {{"type", "ByteLevel"},
             {"add_prefix_space", false},
             {"trim_offsets", true},
             {"use_regex", true}};
-  vocabulary.refuse(fmt::format("its text is cut by rule \"{}\"", name),
-                    "gpt-2, llama-bpe, dbrx, qwen2, qwen35, gpt-4o and llama4 are known; put the "
-                    "model's tokenizer.json beside the file");
+  vocabulary.refuse(
+      fmt::format("its text is cut by rule \"{}\"", name),
+      "gpt-2, llama-bpe, dbrx, qwen2, qwen35, gpt-4o, llama4 and kimi-k2 are known; put "
+      "the model's tokenizer.json beside the file");
 }
 
 // What all kinds of BPE have; "model" lacks what one kind differs in.

@@ -16,6 +16,7 @@ std::optional<std::string> characters_to_bytes(std::string_view characters);
 /// Alibaba (Qwen 2) published it with their models.
 extern const char* const kGpt2Pattern;
 extern const char* const kO200kPattern;
+extern const char* const kKimiPattern;  ///< o200k's with Han apart, and no "/" behind signs
 extern const char* const kLlama3Pattern;
 extern const char* const kQwen2Pattern;
 

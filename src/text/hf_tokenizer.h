@@ -59,7 +59,7 @@ std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_json, std::s
                                              std::string_view config_json,
                                              std::string_view family_hint,
                                              const std::string& origin);
-/// Lines of "base64 rank" (Llama 3's tokenizer.model).
+/// Lines of "base64 rank" (Llama 3's tokenizer.model, Kimi's tiktoken.model).
 std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view config_json,
                                          const std::string& origin);
 bool looks_like_tiktoken(std::string_view text);

@@ -29,7 +29,10 @@ std::string translated(std::string_view escape, bool is_in_class) {
   std::string out(escape);
   if (escape == "\\s") out = kSpaces;
   if (escape == "\\S" && !is_in_class) return "[^" + std::string(kSpaces) + "]";
-  if (escape.starts_with("\\p{")) out += newer_members(escape.substr(3, escape.size() - 4));
+  if (escape == "\\p{Han}")
+    out = kHan;
+  else if (escape.starts_with("\\p{"))
+    out += newer_members(escape.substr(3, escape.size() - 4));
   return is_in_class || out == escape ? out : "[" + out + "]";
 }
 

@@ -1,5 +1,6 @@
-// Llama 3's and 4's tokenizer.model: one line a token, its bytes in base64 and its rank. How text
-// is cut and which special tokens follow stands in no such file: the number of ranks tells.
+// Llama 3's and 4's tokenizer.model and Kimi's tiktoken.model: one line a token, its bytes in
+// base64 and its rank. How text is cut and which special tokens follow stands in no such file: the
+// number of ranks tells.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -38,6 +39,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
 }
 
 using Names = std::vector<std::string>;
+constexpr size_t kKimiRanks = 163584;
 
 void add_reserved(Names& names, const std::string& prefix, int first, int end) {
   for (int i = first; i < end; ++i)
@@ -87,21 +89,32 @@ Names llama4_specials() {
   return names;
 }
 
+// 256 of them, which the configuration names; the others are called by their ids.
+Names kimi_specials() {
+  Names names{"[BOS]", "[EOS]"};
+  for (size_t i = names.size(); i < 256; ++i)
+    names.push_back(fmt::format("<|reserved_token_{}|>", kKimiRanks + i));
+  return names;
+}
+
 struct Kind {
   size_t ranks;
   const char* pattern;
   Names (*specials)();
+  bool adds_bos;  ///< where the configuration does not say
 };
 const Kind* find_kind(size_t ranks) {
-  static const Kind kKinds[] = {{128000, kLlama3Pattern, llama3_specials},
-                                {200000, kO200kPattern, llama4_specials}};
+  static const Kind kKinds[] = {{128000, kLlama3Pattern, llama3_specials, true},
+                                {200000, kO200kPattern, llama4_specials, true},
+                                {kKimiRanks, kKimiPattern, kimi_specials, false}};
   for (const Kind& kind : kKinds)
     if (kind.ranks == ranks) return &kind;
   return nullptr;
 }
 
 // The special tokens in order behind the ranks, by the configuration's names where it has some.
-void add_specials(const Names& names, const TokenizerConfig& config, HfParts& parts) {
+void add_specials(const Kind& kind, const TokenizerConfig& config, HfParts& parts) {
+  const Names names = kind.specials();
   const auto base = static_cast<int32_t>(parts.vocabulary.size());
   for (size_t i = 0; i < names.size(); ++i) {
     AddedToken token;
@@ -119,7 +132,7 @@ void add_specials(const Names& names, const TokenizerConfig& config, HfParts& pa
   };
   parts.bos = find(config.bos, base);
   parts.eos = find(config.eos, base + 1);
-  if (config.adds_bos.value_or(true)) parts.around.before = {*parts.bos};
+  if (config.adds_bos.value_or(kind.adds_bos)) parts.around.before = {*parts.bos};
 }
 
 // A token's bytes and rank; nothing where the line is something else.
@@ -181,8 +194,9 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view
   if (!kind)
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: a tiktoken file of {} ranks; how text is cut stands in no such "
-                            "file, and is known of Llama 3 (128000 ranks) and Llama 4 (200000)",
-                            origin, parts.vocabulary.size()),
+                            "file, and is known of Llama 3 (128000 ranks), Llama 4 (200000) and "
+                            "Kimi ({})",
+                            origin, parts.vocabulary.size(), kKimiRanks),
                 "put the model's tokenizer.json beside it");
   check_ranks(parts.vocabulary, origin);
   parts.bpe.merge_by_rank_of_result = true;
@@ -190,7 +204,7 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view
   parts.split = byte_level_split(kind->pattern, false);
   parts.decode = byte_level_decode();
   parts.kind = "tiktoken BPE";
-  add_specials(kind->specials(), read_tokenizer_config(config_text, origin), parts);
+  add_specials(*kind, read_tokenizer_config(config_text, origin), parts);
   return std::make_unique<HfTokenizer>(std::move(parts));
 }
 

@@ -32,6 +32,13 @@ std::optional<VocabAndMerges> find_vocab_merges(const fs::path& folder) {
   return std::nullopt;
 }
 
+// Kimi's has a name of its own.
+std::optional<fs::path> find_model_file(const fs::path& folder) {
+  for (const char* name : {"tokenizer.model", "tiktoken.model"})
+    if (is_file(folder / name)) return folder / name;
+  return std::nullopt;
+}
+
 std::string model_type(const fs::path& folder) {
   const std::string config = read_if_there(folder / "config.json");
   if (config.empty()) return {};
@@ -51,7 +58,7 @@ std::unique_ptr<Tokenizer> load_model_file(const fs::path& path, const std::stri
 }  // namespace
 
 bool Tokenizer::exists(const fs::path& folder) {
-  return is_file(folder / "tokenizer.json") || is_file(folder / "tokenizer.model") ||
+  return is_file(folder / "tokenizer.json") || find_model_file(folder) ||
          find_vocab_merges(folder).has_value();
 }
 
@@ -80,15 +87,16 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
       (!is_whole_folder && path.extension() == ".json" &&
        path.filename().string().find("vocab") == std::string::npos))
     return load_tokenizer_json(read_tokenizer_file(json), config, json.string());
-  if (is_whole_folder && is_file(folder / "tokenizer.model"))
-    return load_model_file(folder / "tokenizer.model", config);
+  if (const auto model = find_model_file(folder); is_whole_folder && model)
+    return load_model_file(*model, config);
   if (!is_whole_folder && path.extension() != ".json" && path.extension() != ".txt")
     return load_model_file(path, config);
   if (const auto files = find_vocab_merges(folder))
     return load_vocab_merges(read_tokenizer_file(files->vocab), read_tokenizer_file(files->merges),
                              config, model_type(folder), files->vocab.string());
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: no tokenizer.json, tokenizer.model or vocab.json with merges.txt",
+              fmt::format("{}: no tokenizer.json, tokenizer.model, tiktoken.model or vocab.json "
+                          "with merges.txt",
                           folder.string()),
               "copy the tokenizer files of the model there");
 }

@@ -1,7 +1,7 @@
 #pragma once
 // Text to token ids and back, as Hugging Face does it for the same files: tokenizer.json,
-// tokenizer.model (sentencepiece or Llama 3's tiktoken lines), vocab.json + merges.txt. Immutable
-// after loading, so any number of threads may use one.
+// tokenizer.model (sentencepiece or Llama 3's tiktoken lines), Kimi's tiktoken.model, vocab.json +
+// merges.txt. Immutable after loading, so any number of threads may use one.
 #include <cstdint>
 #include <filesystem>
 #include <memory>

@@ -126,6 +126,8 @@ TEST_F(GgufTokenizer, TextIsCutByTheNamedRule) {
   EXPECT_EQ(pieces("llama4", "aA"), 2u) << "words begin with capitals";
   EXPECT_EQ(pieces("gpt-4o", "Aa"), 1u);
   EXPECT_EQ(pieces("qwen35", "aA"), 1u);
+  EXPECT_EQ(pieces("kimi-k2", "000"), 1u);
+  EXPECT_EQ(pieces("kimi-k2", "aA"), 2u);
 }
 
 // Spaces are part of pieces, what is in no piece is bytes, and no merge goes over the end of a

@@ -149,6 +149,7 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"qwen1.5-moe-a2.7b", 14315.8},
                                                 {"deepseek-v2", 235741.4},
                                                 {"deepseek-v3", 671026.4},
+                                                {"kimi-k2", 1026408.2},
                                                 {"glm-4.5-air", 106852.2},
                                                 {"minimax-m2", 228689.7},
                                                 // As transformers counts what it makes of their
@@ -225,9 +226,10 @@ TEST(Builtin, ShapesHangTogether) {
                          : name.starts_with("codestral-mamba") ? shape.num_layers
                                                                : 0);
     if (shape.state_groups.front().state.is_latent()) {
-      EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"     ? 62 * (256 + 32)
-                                                  : name == "deepseek-v2"   ? 60 * (512 + 64)
-                                                  : name == "deepseek-v3"   ? 61 * (512 + 64)
+      EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"   ? 62 * (256 + 32)
+                                                  : name == "deepseek-v2" ? 60 * (512 + 64)
+                                                  : name == "deepseek-v3" || name == "kimi-k2"
+                                                      ? 61 * (512 + 64)
                                                   : name == "glm-4.7-flash" ? 47 * (512 + 64)
                                                                             : 32 * (512 + 64));
       continue;

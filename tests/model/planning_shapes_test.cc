@@ -26,7 +26,8 @@ TEST(PlanningShapes, ParametersAreThePublishedTotals) {
       {"deepseek-v3", 671},     {"llama-65b", 65.2},       {"llama-3.1-405b", 405.9},
       {"opt-175b", 174.6},      {"olmoe-1b-7b", 6.92},     {"qwen1.5-moe-a2.7b", 14.3},
       {"qwen3-235b-a22b", 235}, {"glm-4.5-air", 106.9},    {"minimax-m2", 229},
-      {"gpt-oss-20b", 20.9},    {"gpt-oss-120b", 116.8},   {"deepseek-v2", 236}};
+      {"gpt-oss-20b", 20.9},    {"gpt-oss-120b", 116.8},   {"deepseek-v2", 236},
+      {"kimi-k2", 1026}};
   for (const auto& [name, billions] : published) {
     const auto shape = planning_shape(name);
     ASSERT_TRUE(shape) << name;

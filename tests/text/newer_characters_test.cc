@@ -35,6 +35,9 @@ TEST(NewerCharacters, PatternsKnowUnicode16AndWhatIsNoSpace) {
   EXPECT_EQ(matches(R"(^\p{L}$)", "\U00031350"), 1u);  // a Chinese character of Unicode 15
   EXPECT_EQ(matches(R"(^[^\s\p{L}\p{N}]$)", "\U00031350"), 0u);
   EXPECT_EQ(matches(R"(^[\p{Lo}\p{M}]+$)", "\U00031350\U00011F00"), 1u);
+  EXPECT_EQ(matches(R"(^\p{Han}$)", "\U00031350"), 1u);
+  EXPECT_EQ(matches(R"(^[a\p{Han}]{3}$)", "a\u3007\u4e16"), 1u);
+  EXPECT_EQ(matches(R"(\p{Han})", "\u3001\u3002\u304b\u00b7"), 0u) << "signs beside Han";
   EXPECT_EQ(matches(R"(^\p{N}$)", "\U0001E4F0"), 1u);
   EXPECT_EQ(matches(R"(\s)", "\u180e"), 0u);
   EXPECT_EQ(matches(R"(^\S$)", "\u180e"), 1u);

@@ -45,12 +45,14 @@ std::string ranks(int count) {
   return out;
 }
 
-std::unique_ptr<Tokenizer> load(const std::string& lines, const std::string& config = "") {
+std::unique_ptr<Tokenizer> load(const std::string& lines, const std::string& config = "",
+                                const char* name = "tokenizer.model") {
   // Tests of one program run beside each other.
   std::string pattern = ::testing::TempDir() + "/sluice_tiktoken_XXXXXX";
   EXPECT_NE(mkdtemp(pattern.data()), nullptr);
   const fs::path folder = pattern;
-  std::ofstream(folder / "tokenizer.model", std::ios::binary) << lines;
+  std::ofstream(folder / name, std::ios::binary) << lines;
+  EXPECT_TRUE(Tokenizer::exists(folder));
   if (!config.empty()) std::ofstream(folder / "tokenizer_config.json") << config;
   auto tokenizer = Tokenizer::load(folder);
   fs::remove_all(folder);
@@ -82,6 +84,43 @@ TEST(Tiktoken, TwoHundredThousandRanksAreLlama4s) {
   EXPECT_EQ(tokenizer->find("<|patch|>"), 200092);
   EXPECT_EQ(tokenizer->find("<|reasoning_thinking_end|>"), 201143);
   EXPECT_EQ(tokenizer->vocab_size(), 202048);
+}
+
+constexpr char kHan[] =
+    "\u4e16\u754c\u3001hello\u4e16\u754cI'M \u300712\u3007 \u6f22\u5b57abc\u304b\u306a"
+    "ABC}\n///x";
+constexpr char kApart[] = "\u0430\u4e16'll \u4e16's\u3000\u4e16 1\u4e16\u0301x";
+
+TEST(Tiktoken, OneHundredSixtyThreeThousandRanksAreKimis) {
+  // What is in the file that Kimi-K2 is published with, as far as it counts.
+  const std::string config = R"({
+      "added_tokens_decoder": {"163584": {"content": "[BOS]", "special": true},
+                               "163585": {"content": "[EOS]", "special": true},
+                               "163586": {"content": "<|im_end|>", "special": true},
+                               "163595": {"content": "<|tool_calls_section_begin|>"}},
+      "bos_token": "[BOS]", "eos_token": "[EOS]"})";
+  const auto tokenizer = load(ranks(163584), config, "tiktoken.model");
+  const auto ids = [&](const char* text) { return tokenizer->encode(text, AddSpecial::kYes); };
+  EXPECT_EQ(ids(kText), (Ids{30821, 10354, 101, 8568, 8714, 12409, 8547, 25197, 26220, 17505, 29797,
+                             32, 12850, 51, 13621}));
+  EXPECT_EQ(ids(kHan),
+            (Ids{58808, 38887, 38540, 227,   33153, 104, 26220, 28015, 58808, 38887, 38540, 73,
+                 10317, 32,    227,   33159, 12850, 227, 33159, 32,    59324, 41957, 44695, 25186,
+                 25827, 33419, 227,   33450, 16962, 67,  32266, 12335, 47,    120}));
+  EXPECT_EQ(ids(kApart), (Ids{53680, 228, 47510, 10348, 108, 32, 228, 47510, 10355, 227, 33152, 228,
+                              47510, 32, 49, 228, 47510, 204, 33400}));
+  EXPECT_EQ(ids("<|im_end|>a<|tool_calls_section_begin|>"), (Ids{163586, 'a', 163595}));
+  EXPECT_EQ(tokenizer->find("<|reserved_token_163839|>"), 163839);
+  EXPECT_EQ(tokenizer->vocab_size(), 163840);
+  EXPECT_EQ(tokenizer->bos(), 163584);
+  EXPECT_EQ(tokenizer->eos(), 163585);
+  for (const char* text : {kText, kHan, kApart})
+    EXPECT_EQ(tokenizer->decode(ids(text), SkipSpecial::kNo), text);
+  // Without the configuration beside it, by the ids.
+  const auto alone = load(ranks(163584), "", "tiktoken.model");
+  EXPECT_EQ(alone->encode(kHan, AddSpecial::kYes), ids(kHan)) << "no token before the text";
+  EXPECT_EQ(alone->find("<|reserved_token_163586|>"), 163586);
+  EXPECT_EQ(alone->eos(), 163585);
 }
 
 TEST(Tiktoken, TheConfigurationNamesSpecialTokens) {

@@ -1,7 +1,9 @@
 #pragma once
-// What DeepSeek-V2's and -V3's published configs and GGUF files have in common.
+// What DeepSeek-V2's and -V3's published configs and GGUF files have in common, and what Kimi-K2
+// has of them.
 #include <nlohmann/json.hpp>
 
+#include "src/model/families/decoder.h"
 #include "src/model/families/gguf_mixture.h"
 
 namespace sluice {
@@ -30,6 +32,9 @@ inline void add_deepseek_values(int64_t vocab_size, double mscale, nlohmann::ord
                                      {"tie_word_embeddings", false},
                                      {"torch_dtype", "bfloat16"}});
 }
+
+/// The layers of DeepSeek-V3 and of Kimi-K2. Errors: kFile.
+std::unique_ptr<FamilyModel> make_deepseek_v3(const ModelConfig& config);
 
 /// The config.json of a GGUF file of either, whose routers tell which it is. Errors: kFile.
 std::string deepseek_of_gguf(const GgufKeys& keys);

@@ -1,6 +1,6 @@
-// DeepSeek-V3, R1 and Kimi-K2: latent attention, whose rotary positions turn pairs unless
-// config.json says otherwise, and behind the first layers mixtures of experts with corrected
-// routers.
+// DeepSeek-V3 and R1, and Kimi-K2, which has their layers: latent attention, whose rotary positions
+// turn pairs unless config.json says otherwise, and behind the first layers mixtures of experts
+// with corrected routers.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,8 +10,6 @@
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
-
-namespace {
 
 std::unique_ptr<FamilyModel> make_deepseek_v3(const ModelConfig& config) {
   const bool has_pairs = config.boolean_or("rope_interleave", true);
@@ -30,6 +28,7 @@ std::unique_ptr<FamilyModel> make_deepseek_v3(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+namespace {
 // Of a head, wherever the file has it: newer ones have the latent rows' widths as the usual keys.
 int64_t head_width(const GgufKeys& keys, const char* newer, const char* older) {
   const std::string p = keys.prefix();
