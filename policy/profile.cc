@@ -217,6 +217,23 @@ struct RateChoice {
   }
 };
 
+// Of K types those in one plane of codes are multiplied about as fast as Q4_K, those in two as
+// Q6_K, and both as 4-bit codes; their bytes are their own.
+std::optional<WeightFormat> multiplied_alike(const WeightFormat& weights) {
+  switch (weights.encoding) {
+    case Encoding::kQ2K:
+    case Encoding::kQ4_1: return WeightFormat{Encoding::kQ4K, DType::kBF16, 256};
+    case Encoding::kQ3K:
+    case Encoding::kQ5K:
+    case Encoding::kQ5_1:
+    case Encoding::kIq1:
+    case Encoding::kIq2: return WeightFormat{Encoding::kQ6K, DType::kBF16, 256};
+    case Encoding::kQ4K:
+    case Encoding::kQ6K: return WeightFormat{Encoding::kInt4, DType::kBF16, 64};
+    default: return std::nullopt;
+  }
+}
+
 RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
                         bool eight_bit_activations) {
   RateChoice out;
@@ -233,9 +250,8 @@ RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
   if (weights.is_quantised()) {  // another of its encoding: groups cost little
     out.kind = RateChoice::Kind::kEncoding;
     if (has()) return out;
-    // K types are multiplied about as fast as 4-bit codes; their bytes are their own.
-    if (weights.is_k()) {
-      out = choose_rates(processor, {Encoding::kInt4, DType::kBF16, 64}, eight_bit_activations);
+    if (const auto like = multiplied_alike(weights)) {
+      out = choose_rates(processor, *like, eight_bit_activations);
       out.is_same = false;
       return out;
     }

@@ -128,9 +128,27 @@ class Learner {
     return static_cast<double>(n) * static_cast<double>(k);
   }
 
+  // Of a kind that the table lacks (most of GGUF's): what it was planned with, for its own size.
+  std::pair<int64_t, int64_t> add_kind(const ProductTimes& one) {
+    constexpr int64_t kMostRows = 512;
+    Processor& host = out_.profile.host;
+    std::vector<MatmulRate> rows;
+    for (int64_t m = 1; m <= kMostRows; m *= 2) {
+      const double seconds =
+          policy::matmul_seconds(host, one.weights, one.eight_bit_activations, m, one.n, one.k) -
+          host.launch_seconds.value;
+      MatmulRate& row = rows.emplace_back();
+      row = {one.weights, m, one.n, one.k, {}, one.eight_bit_activations};
+      row.flops.value = 2 * static_cast<double>(m) * elements(one.n, one.k) / seconds;
+      row.flops.source = policy::FigureSource::kEstimate;
+    }
+    host.matmul.insert(host.matmul.end(), rows.begin(), rows.end());
+    return {one.n, one.k};
+  }
+
   // The size of a kind's table that products like `one` are looked up in: the nearest, or a new one
-  // as the nearest has it. Nothing: the table has none of its kind.
-  std::optional<std::pair<int64_t, int64_t>> size_of(const ProductTimes& one) {
+  // as the nearest has it.
+  std::pair<int64_t, int64_t> size_of(const ProductTimes& one) {
     std::vector<MatmulRate>& table = out_.profile.host.matmul;
     const double wanted = elements(one.n, one.k);
     const auto distance = [&](const MatmulRate& row) {
@@ -140,7 +158,7 @@ class Learner {
     for (const MatmulRate& row : table)
       if (is_same_kind(row, one) && (!nearest || distance(row) < distance(*nearest)))
         nearest = &row;
-    if (!nearest) return std::nullopt;
+    if (!nearest) return add_kind(one);
     const std::pair size{nearest->n, nearest->k};
     if (distance(*nearest) <= std::log(kSameSize)) return size;
     std::vector<MatmulRate> copies;
@@ -170,10 +188,8 @@ class Learner {
     std::vector<Size> sizes;
     for (const ProductTimes& one : findings_.kernels.products) {
       if (one.calls == 0 || one.seconds <= 0) continue;
-      const auto size = size_of(one);
-      if (!size) continue;
       ProductTimes kind = one;
-      std::tie(kind.n, kind.k) = *size;
+      std::tie(kind.n, kind.k) = size_of(one);
       const auto of_kind = std::find_if(sizes.begin(), sizes.end(), [&](const Size& other) {
         return other.kind.n == kind.n && other.kind.k == kind.k &&
                other.kind.weights.encoding == kind.weights.encoding &&

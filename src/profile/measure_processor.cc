@@ -38,10 +38,11 @@ std::vector<Kind> product_kinds(bool quick) {
   std::vector<Kind> kinds;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
     kinds.push_back({WeightFormat::plain(dtype)});
-  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8"}) {
+  for (const char* name : {"int4-g64", "int8", "q4_k", "q6_k", "nf4-g64", "fp8"}) {
     const WeightFormat format = *parse_weight_format(name);
     const bool takes_int8 = kernels::takes_int8_activations(format);
-    if (quick && !takes_int8) continue;  // near enough to 16-bit weights
+    // Near enough to 16-bit weights, and K types to 4-bit codes.
+    if (quick && (!takes_int8 || format.is_k())) continue;
     kinds.push_back({format});
     if (takes_int8) kinds.push_back({format, kernels::ActivationFormat::kInt8});
   }

@@ -159,6 +159,41 @@ TEST(Profile, ProductsOfEightBitActivationsHaveRatesOfTheirOwn) {
       << "of plain weights there are none";
 }
 
+TEST(Profile, KTypesAreAsFastAsThoseLikeThem) {
+  Processor processor = plain_machine(false).host;
+  const auto row = [](const char* format, double flops, bool is_eight_bit) {
+    return MatmulRate{*parse_weight_format(format), 64, 1024, 1024, {flops}, is_eight_bit};
+  };
+  processor.matmul = {row("bf16", 1e9, false), row("int4-g64", 2e9, false),
+                      row("int4-g64", 3e9, true)};
+  processor.memory_read.value = 1e15;
+  processor.launch_seconds.value = 0;
+  const double flops = 2.0 * 64 * 1024 * 1024;
+  const auto expect = [&](double rate, bool is_eight_bit, std::vector<const char*> formats) {
+    for (const char* format : formats)
+      EXPECT_DOUBLE_EQ(
+          matmul_seconds(processor, *parse_weight_format(format), is_eight_bit, 64, 1024, 1024),
+          flops / rate)
+          << format << is_eight_bit;
+  };
+  const std::vector<const char*> one_plane{"q4_k", "q2_k", "q4_1"};
+  const std::vector<const char*> two_planes{"q6_k", "q3_k", "q5_k", "q5_1", "iq1", "iq2"};
+  for (const auto& all : {one_plane, two_planes}) {
+    expect(2e9, false, all);
+    expect(3e9, true, all);
+  }
+  processor.matmul.push_back(row("q4_k", 4e9, false));
+  processor.matmul.push_back(row("q6_k", 5e9, false));
+  processor.matmul.push_back(row("q6_k", 6e9, true));
+  expect(4e9, false, one_plane);
+  expect(3e9, true, one_plane);
+  expect(5e9, false, two_planes);
+  expect(6e9, true, two_planes);
+  processor.matmul.push_back(row("q2_k", 7e9, false));
+  expect(7e9, false, {"q2_k"});
+  expect(4e9, false, {"q4_k", "q4_1"});
+}
+
 TEST(Profile, ReadsWhatEightBitActivationsWereCalled) {
   Profile profile = *shipped_profile("t4");
   profile.host.matmul.push_back({*parse_weight_format("int8"), 1, 64, 64, {3e9}, true});

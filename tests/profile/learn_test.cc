@@ -267,11 +267,37 @@ TEST(Learn, ProductsOfAnotherSizeGetRatesOfTheirOwn) {
   EXPECT_EQ(learn(learned, found).profile.host.matmul.size(), learned.host.matmul.size()) << "once";
 }
 
-TEST(Learn, KindsThatTheProfileDoesNotKnowAreLeftAlone) {
+TEST(Learn, ProductsOfKindsThatTheProfileDoesNotKnowGetRatesOfTheirOwn) {
+  const Profile machine = true_machine();
+  const auto seconds = [](const Profile& profile, const WeightFormat& format, int64_t m) {
+    return policy::matmul_seconds(profile.host, format, false, m, 4096, 4096);
+  };
+  for (const char* name : {"int4-g64", "q4_k", "q6_k", "iq1", "mxfp4", "f32"}) {
+    const WeightFormat format = *parse_weight_format(name);
+    const double planned = seconds(machine, format, 8);
+    RunFindings found;
+    found.kernels.products = {{format, false, 8, 4096, 4096, 1000, 2000 * planned}};
+    EXPECT_GT(seconds(learn(machine, found).profile, format, 8), 1.5 * planned) << name;
+    const Lesson lesson = learn(machine, found, Trust::kAll);
+    EXPECT_NEAR(seconds(lesson.profile, format, 8), 2 * planned, 0.2 * planned) << name;
+    EXPECT_EQ(seconds(lesson.profile, WeightFormat::plain(DType::kBF16), 8),
+              seconds(machine, WeightFormat::plain(DType::kBF16), 8))
+        << name;
+    EXPECT_NE(lesson.of.find(std::string(name).substr(0, 4)), std::string::npos) << lesson.of;
+    // What was right stays: rows that nothing was found of are as they were planned.
+    found.kernels.products.front().seconds = 1000 * planned;
+    const Profile same = learn(machine, found).profile;
+    for (const int64_t m : {1, 3, 8, 64, 100, 512, 2000})
+      EXPECT_NEAR(seconds(same, format, m) / seconds(machine, format, m), 1, 0.2)
+          << name << ", " << m << " rows";
+    EXPECT_EQ(learn(same, found).profile.host.matmul.size(), same.host.matmul.size()) << "once";
+    EXPECT_NO_THROW(policy::validate(same));
+  }
+}
+
+TEST(Learn, AttentionOfKindsThatTheProfileDoesNotKnowIsLeftAlone) {
   const Profile machine = true_machine();
   RunFindings found;
-  found.kernels.products = {{*parse_weight_format("int4-g64"), false, 8, 4096, 4096, 10, 10.0},
-                            {WeightFormat::plain(DType::kF32), false, 8, 4096, 4096, 10, 10.0}};
   found.kernels.attention = {{KvFormat(KvEncoding::kInt8), false, 1e9, 1e9, 10.0}};
   EXPECT_EQ(learn(machine, found).most_change, 1);
 }
