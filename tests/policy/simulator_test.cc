@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "policy/cost_model.h"
+#include "policy/routing_model.h"
 #include "src/base/bytes.h"
 #include "src/engine/passes/pass_plan.h"
 #include "tests/policy/machine_fixture.h"
@@ -76,6 +79,61 @@ Simulation simulate_all(const Case& one, bool keep_tasks, BlockPasses* passes = 
   if (passes) *passes = block;
   return simulate(*one.input.model, one.plan, one.profile, one.input.kv_dtype,
                   schedule_shape(*one.input.model, one.plan), block.passes, keep_tasks);
+}
+
+// What layers lack is spread as the routing model's mean allows it, not evenly: a layer that lacks
+// none does not wait, one that lacks four waits for long.
+TEST(Simulator, LayersOfAMixtureLackExpertsByChance) {
+  const ModelShape& model = shape_of("qwen3-30b-a3b");
+  const Profile machine = plain_machine(false);
+  for (const double share : {0.1, 0.3, 0.5}) {
+    Policy policy;
+    policy.weights = memory_share(share);
+    policy.guess_slots = 0;  // wrong ones load too
+    PlanInput input = input_for(model, int64_t{1} << 42);
+    input.workload = {1, 2, 130, 0};
+    JobShape job;
+    job.sequences = 1;
+    job.prompt_tokens = 2;
+    job.new_tokens = 128;
+    const Plan plan = make_plan(input, policy);
+    const BlockPasses block = block_passes(model, plan, job, 100, 1);
+    const Simulation s = simulate(model, plan, machine, DType::kBF16, schedule_shape(model, plan),
+                                  block.passes, true);
+    std::map<std::pair<int64_t, int32_t>, double> lacks;  // [pass, sublayer], in experts
+    for (const SimulatedTask& done : s.tasks)
+      if (done.task.kind == TaskKind::kLoadWeights)
+        lacks[{done.task.pass, done.task.sublayer}] += 1;
+    double expected = 0, layers = 0;
+    std::map<int64_t, double> chance;  // [experts lacked]
+    const auto passes = static_cast<double>(block.passes.size() - 1);
+    for (const ScheduleExperts& layer : plan.experts) {
+      if (layer.experts == 0) continue;
+      const AskedExperts asked = asked_experts(layer, model.experts_per_token, 1);
+      expected += asked.missing;
+      ++layers;
+      const double p = asked.missing / asked.all();
+      double binomial = std::pow(1 - p, 8);
+      for (int64_t k = 0; k <= 8; ++k) {
+        chance[k] += binomial;
+        binomial *= p / (1 - p) * static_cast<double>(8 - k) / static_cast<double>(k + 1);
+      }
+    }
+    double loads = 0;
+    for (const auto& [at, parts] : lacks)
+      if (at.first > 0) loads += parts / 3;
+    EXPECT_NEAR(loads, expected * passes, 0.03 * expected * passes) << share;
+    double without = layers * passes;
+    for (const auto& [at, parts] : lacks) without -= at.first > 0 ? 1 : 0;
+    EXPECT_NEAR(without / (layers * passes), chance[0] / layers, 0.03) << share;
+    policy.guess_slots = 16;
+    const Plan guessing = make_plan(input, policy);
+    EXPECT_LT(simulate(model, guessing, machine, DType::kBF16, schedule_shape(model, guessing),
+                       block.passes, false)
+                  .seconds,
+              s.seconds)
+        << share;
+  }
 }
 
 TEST(Simulator, NeverFasterThanTheBusiestLaneOrTheLongestWait) {

@@ -14,9 +14,9 @@ namespace sluice {
 namespace {
 // Of more rows than this the layer will be asked for most of what it has, whoever is guessed.
 constexpr int64_t kMostGuessedRows = 64;
-// Of a row's choices the last quarter is left out: a guess of eight experts finds its first nearly
+// Of a row's choices the last eighth is left out: a guess of eight experts finds its first nearly
 // always, its last as often as not.
-constexpr int64_t kLeftOut = 4;
+constexpr int64_t kLeftOut = 8;
 
 const Operator* route_of(const LayerProgram& program) {
   const std::span<const Operator> operators = program.before_experts();
