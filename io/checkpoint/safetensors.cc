@@ -66,6 +66,7 @@ struct TensorParser {
   DType dtype(const json& value) const {
     if (!value.is_string()) fail("\"dtype\" is not a string");
     const auto& text = value.get_ref<const std::string&>();
+    if (text == "F8_E8M0") return DType::kU8;  // exponents, as scales that are written as bytes
     const std::optional<DType> type = parse_dtype(text);
     if (!type || format_name(*type) != text)  // parse_dtype also knows other people's spellings
       fail(fmt::format("element type {} is not supported", in_quotes(text)),

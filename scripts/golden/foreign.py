@@ -73,10 +73,11 @@ def bnb8(weight):
 
 
 def fp8(block, scales=torch.float32, scheme="dynamic"):
-    """As DeepSeek-V3's files are: e4m3, a scale for each block of rows and columns; scales of u8 are powers of two. A
+    """As DeepSeek-V3's files are: e4m3, a scale for each block of rows and columns; scales of a byte are powers of two. A
     block of None: one scale for all; of 1: one for each row."""
     settings = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": scheme}
-    if scales == torch.uint8:
+    is_power = scales in (torch.uint8, torch.float8_e8m0fnu)
+    if is_power:
         settings["scale_fmt"] = "ue8m0"
     if block and block != 1:
         settings["weight_block_size"] = list(block)
@@ -85,9 +86,9 @@ def fp8(block, scales=torch.float32, scheme="dynamic"):
         rows, cols = weight.shape
         high, wide = (rows, cols) if block is None else (1, cols) if block == 1 else block
         scale = torch.stack([torch.stack([part.abs().max() for part in strip.split(wide, 1)]) for strip in weight.split(high)]) / 448
-        if scales == torch.uint8:
+        if is_power:
             exponents = torch.ceil(torch.log2(scale))
-            stored, scale = (exponents + 127).to(torch.uint8), torch.exp2(exponents)
+            stored, scale = (exponents + 127).to(torch.uint8).view(scales), torch.exp2(exponents)
         else:
             stored = scale.to(scales)
             scale = stored.float()
@@ -155,5 +156,6 @@ if __name__ == "__main__":
     make("fp8-block", *fp8((128, 128)), inner=160)
     make("fp8-block-odd", *fp8((48, 96), torch.bfloat16), inner=200)
     make("fp8-ue8m0", *fp8((1, 32), torch.uint8))
+    make("fp8-e8m0", *fp8((16, 32), torch.float8_e8m0fnu))
     make("fp8-tensor", *fp8(None, torch.bfloat16, "static"))
     make("fp8-rows", *fp8(1))

@@ -88,8 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ct-int8-packed", "int8", kBF16}, Case{"ct-fp8", "fp8", kBF16},
                       Case{"ct-fp8-tensor", "fp8", kBF16}, Case{"ct-fp8-block", "fp8", kBF16},
                       Case{"fp8-block", "fp8", kExact}, Case{"fp8-block-odd", "fp8", kExact},
-                      Case{"fp8-ue8m0", "fp8-g32", kExact}, Case{"fp8-tensor", "fp8", kExact},
-                      Case{"fp8-rows", "fp8", kExact}),
+                      Case{"fp8-ue8m0", "fp8-g32", kExact}, Case{"fp8-e8m0", "fp8-g32", kExact},
+                      Case{"fp8-tensor", "fp8", kExact}, Case{"fp8-rows", "fp8", kExact}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -127,8 +127,8 @@ TEST_F(ForeignSettings, OlderConfigsKeepTheSettingsUnderAnotherName) {
 }
 
 TEST_F(ForeignSettings, Fp8IsReadOrRefusedByName) {
-  for (const char* fixture :
-       {"ct-fp8-block", "fp8-block", "fp8-block-odd", "fp8-ue8m0", "fp8-tensor", "fp8-rows"})
+  for (const char* fixture : {"ct-fp8-block", "fp8-block", "fp8-block-odd", "fp8-ue8m0", "fp8-e8m0",
+                              "fp8-tensor", "fp8-rows"})
     EXPECT_EQ(opening(fixture, PlainJson::object()), "opened") << fixture;
   EXPECT_EQ(
       opening("fp8-block", {{"fmt", nullptr},
