@@ -6,10 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/packed_store.h"
+#include "src/app/calibration_source.h"
 #include "src/app/gguf_tokenizer.h"
-#include "src/app/imatrix_calibration.h"
 #include "src/app/merge_lora.h"
-#include "src/app/perplexity.h"
 #include "src/app/quantisation.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -57,43 +56,6 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   }
 }
 
-// The text, cut into windows, and how it is run.
-app::CalibrationText calibration_text(const ConvertFlags& flags, const BoundModel& model,
-                                      size_t& tokens_used) {
-  model.require_runnable();
-  const auto tokenizer = need_tokenizer(flags.model);
-  const std::string text = read_text(flags.calibration, kMostTextBytes);
-  check_utf8(text, flags.calibration);
-  std::vector<int32_t> tokens = tokenizer->encode(text, text::AddSpecial::kNo);
-  if (static_cast<int64_t>(tokens.size()) > flags.calibration_tokens)
-    tokens.resize(static_cast<size_t>(flags.calibration_tokens));
-  tokens_used = tokens.size();
-  const int64_t window = std::min<int64_t>(512, model.shape().max_positions);
-  app::CalibrationText out{app::perplexity_windows(tokens, tokenizer->bos(), window), {}};
-  EngineOptions& options = out.options;
-  if (!flags.memory.empty()) options.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
-  options.workload.sequences = std::min<int64_t>(std::ssize(out.windows), 16);
-  options.workload.max_prompt_tokens = options.workload.max_total_tokens = window;
-  return out;
-}
-
-void check_flags(const ConvertFlags& flags, const std::optional<WeightFormat>& to) {
-  if (flags.bits && to)
-    throw Error(ErrorKind::kUser, "--bits with --weights",
-                "--bits chooses a format for each matrix; leave one of them out");
-  if (flags.calibration.empty() && flags.imatrix.empty()) return;
-  if (!flags.calibration.empty() && !flags.imatrix.empty())
-    throw Error(ErrorKind::kUser, "--imatrix with --calibrate",
-                "a text says all that an importance matrix does and more; leave one of them out");
-  const std::string flag = flags.imatrix.empty() ? "--calibrate" : "--imatrix";
-  if (!flags.bits && (!to || !to->is_quantised()))
-    throw Error(ErrorKind::kUser, flag + " without a quantised --weights",
-                "add --weights int4 or --bits 4.5, or leave it out");
-  if (!flags.lora.empty())
-    throw Error(ErrorKind::kUser, "--merge-lora with " + flag,
-                "merge first, then convert what came out with " + flag);
-}
-
 // What is done of the request is shown as it goes on: a bar for each kind of work.
 class Steps {
  public:
@@ -120,7 +82,6 @@ app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const B
                                               Steps& steps, std::stop_token stop) {
   app::QuantisationRequest out;
   if (!flags.weights.empty()) out.to = weight_format_argument(flags.weights, "--weights");
-  check_flags(flags, out.to);
   out.bits = flags.bits;
   if (flags.range == "minmax") out.search = kernels::RangeSearch::kMinMax;
   out.threads = flags.threads;
@@ -128,12 +89,21 @@ app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const B
   out.progress = [&steps](std::string_view what, int64_t done, int64_t total, std::string_view of) {
     steps.update(what, done, total, of);
   };
-  if (!flags.imatrix.empty())
-    out.inputs = app::calibration_of(io::read_imatrix(flags.imatrix), model, flags.imatrix);
-  if (flags.calibration.empty()) return out;
-  size_t tokens = 0;
-  out.text = calibration_text(flags, model, tokens);
-  std::fprintf(stderr, "sluice: calibrating on %zu tokens\n", tokens);
+  app::CalibrationSource source;
+  if (!flags.calibration.empty()) {
+    source.read_text = [&] { return read_text(flags.calibration, kMostTextBytes); };
+    source.text_name = flags.calibration;
+  }
+  source.most_tokens = flags.calibration_tokens;
+  if (!flags.memory.empty()) source.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
+  source.imatrix = flags.imatrix;
+  if (source.is_given() && !flags.lora.empty()) {
+    const std::string flag = source.read_text ? "--calibrate" : "--imatrix";
+    throw Error(ErrorKind::kUser, "--merge-lora with " + flag,
+                "merge first, then convert what came out with " + flag);
+  }
+  if (const int64_t tokens = app::add_calibration(source, model, out); tokens > 0)
+    std::fprintf(stderr, "sluice: calibrating on %lld tokens\n", static_cast<long long>(tokens));
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 namespace sluice {
 
@@ -14,10 +15,22 @@ struct ConvertOptions {
   /// f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 (int4-g128: columns that share a scale); empty: as
   /// they are.
   std::string weights;
-  std::filesystem::path lora;  ///< folder of a PEFT adapter (LoRA, rsLoRA, DoRA) to add; or empty
+  /// Bits a weight, in place of `weights`: a format for each matrix, so that least is lost (4.5;
+  /// docs/quantisation.md). 0: not so.
+  double bits = 0;
+  /// A file of text (UTF-8) that is run through the model: quantised `weights` or `bits` are chosen
+  /// with a view to what they are multiplied with (AWQ, GPTQ). Or empty.
+  std::filesystem::path calibrate;
+  int64_t calibrate_tokens = 16384;  ///< of it, at most
+  int64_t memory_budget_bytes = 0;   ///< host memory of that run; 0: what is free
+  std::filesystem::path imatrix;  ///< in place of a text: llama.cpp's importance matrix; or empty
+  std::filesystem::path lora;     ///< folder of a PEFT adapter (LoRA, rsLoRA, DoRA) to add; or empty
   bool overwrite = false;      ///< replaces what is there; otherwise what was begun goes on
   int threads = 0;             ///< 0: all
   std::function<void(int64_t done, int64_t total)> progress;  ///< bytes, any thread; may be empty
+  /// What comes before the first byte: "calibrating", 3 of 32 "windows"; may be empty.
+  std::function<void(std::string_view what, int64_t done, int64_t total, std::string_view of)>
+      preparing;
 };
 
 /// What was written.
@@ -27,7 +40,8 @@ struct ConvertReport {
 };
 
 /// Writes `model` (a folder, a store or a GGUF file) to the folder `destination`. Errors: kUser
-/// (options, an adapter that changes what the model has not), kFile, kResource, kCancelled.
+/// (options, alone or together: `calibrate` needs quantised `weights` or `bits`, and no adapter; an
+/// adapter that changes what the model has not), kFile, kResource, kCancelled.
 ConvertReport convert(const std::filesystem::path& model, const std::filesystem::path& destination,
                       const ConvertOptions& options = {}, std::stop_token cancel = {});
 

@@ -132,12 +132,19 @@ py::tuple forecast_of(const std::string& model, const py::dict& values,
 py::tuple converted(const std::string& model, const std::string& destination,
                     const py::dict& values) {
   ConvertOptions options;
-  std::string lora;
+  std::string lora, calibrate, imatrix;
   read(values, "weights", options.weights);
+  read(values, "bits", options.bits);
+  read(values, "calibrate", calibrate);
+  read(values, "calibrate_tokens", options.calibrate_tokens);
+  read(values, "imatrix", imatrix);
+  read(values, "memory_budget_bytes", options.memory_budget_bytes);
   read(values, "lora", lora);
   read(values, "overwrite", options.overwrite);
   read(values, "threads", options.threads);
   options.lora = lora;
+  options.calibrate = calibrate;
+  options.imatrix = imatrix;
   const ConvertReport out = interruptible(
       [&](std::stop_token stop) { return convert(model, destination, options, std::move(stop)); });
   return py::make_tuple(out.total_bytes, out.written_bytes);

@@ -88,6 +88,26 @@ def test_a_store_says_what_its_checkpoint_says(opened, model, tmp_path):
         sluice.convert(STORIES, tmp_path / "other", adapter="x")
 
 
+def test_a_text_says_what_quantisation_may_lose(opened, tmp_path):
+    text = tmp_path / "text.txt"
+    with opened(STORIES) as plain:
+        text.write_text("\n".join(plain.generate("Once upon a time", max_tokens=200, seed=seed).text for seed in range(3)))
+        asked = plain.generate("One day", max_tokens=100, seed=7).text
+        as_it_is = plain.loglikelihood("One day", asked).token_logprobs
+    loss = {}
+    for name, options in {"plain": {}, "calibrated": {"calibrate": text, "calibrate_tokens": 500, "cpu_mem": "64MiB"}}.items():
+        with opened(sluice.convert(STORIES, tmp_path / name, weights="int4-g32", **options)) as small:
+            loss[name] = abs(small.loglikelihood("One day", asked).token_logprobs - as_it_is).sum()
+    assert 0 < loss["calibrated"] < loss["plain"], loss
+    with pytest.raises(sluice.UserError, match="bits"):
+        sluice.convert(STORIES, tmp_path / "other", weights="int4", bits=4.5)
+    with pytest.raises(sluice.UserError, match="calibrate"):
+        sluice.convert(STORIES, tmp_path / "other", calibrate=text)
+    with pytest.raises(sluice.FileError):
+        sluice.convert(STORIES, tmp_path / "other", bits=4.5, calibrate=tmp_path / "none.txt")
+
+
+
 def test_an_adapter_is_merged(opened, tmp_path):
     adapter = FIXTURES / "lora" / "plain"
     golden = json.loads((adapter / "golden.json").read_text())

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "src/api/values.h"
+#include "src/app/calibration_source.h"
 #include "src/app/gguf_tokenizer.h"
 #include "src/app/merge_lora.h"
 #include "src/app/open_model.h"
-#include "src/app/store_layout.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/engine/stores/panel_quantiser.h"
@@ -31,17 +31,39 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
                                               model.checkpoint().files().front().path.string()))
     if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
 }
+
+app::QuantisationRequest request_of(const BoundModel& model, const ConvertOptions& options,
+                                    std::stop_token cancel) {
+  app::QuantisationRequest out;
+  if (!options.weights.empty()) out.to = weights_of(options.weights);
+  if (options.bits != 0) out.bits = options.bits;
+  out.search = kSearch;
+  out.threads = options.threads;
+  out.progress = options.preparing;
+  out.cancel = std::move(cancel);
+  app::CalibrationSource source{.most_tokens = options.calibrate_tokens,
+                                .memory_budget_bytes = options.memory_budget_bytes,
+                                .imatrix = options.imatrix};
+  if (!options.calibrate.empty()) {
+    source.read_text = [&] { return read_file(options.calibrate, kMostTextBytes); };
+    source.text_name = options.calibrate.string();
+  }
+  if (source.is_given() && !options.lora.empty())
+    throw Error(ErrorKind::kUser, "an adapter with `calibrate` or `imatrix`",
+                "merge first, then convert what came out");
+  app::add_calibration(source, model, out);
+  return out;
+}
 }  // namespace
 
 ConvertReport convert(const std::filesystem::path& path, const std::filesystem::path& destination,
                       const ConvertOptions& options, std::stop_token cancel) {
   const auto model = app::open_model(path);
-  std::optional<WeightFormat> to;
-  if (!options.weights.empty()) to = weights_of(options.weights);
-  auto groups = app::store_groups(*model, to, kSearch, nullptr);
+  app::Quantisation quantisation(*model, request_of(*model, options, cancel));
+  auto groups = quantisation.groups();
   std::optional<LoraAdapter> adapter;
   io::ConvertOptions how;
-  how.quantiser_name = "clip";
+  how.quantiser_name = quantisation.name();
   if (!options.lora.empty()) {
     adapter = LoraAdapter::open(options.lora);
     app::merge_lora(*model, *adapter, kSearch, groups);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
+#include <set>
 #include <thread>
 
 namespace sluice {
@@ -293,6 +295,67 @@ TEST(Conversion, WritesAStoreThatSaysTheSame) {
   options.weights = "int8";
   options.overwrite = true;
   EXPECT_THROW(convert(kStories, folder, options, stopped.get_token()), Error);
+  std::filesystem::remove_all(folder);
+}
+
+// Told apart by the words of what is wrong.
+std::string refusal(const std::filesystem::path& folder, const ConvertOptions& options) {
+  try {
+    convert(kStories, folder, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Conversion, LosesLessWhereATextSaysWhatCounts) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("api_calibrate_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto text = folder / "text.txt";
+  std::string story = "Once upon a time there was a little girl who liked to play in the park. ";
+  for (int i = 0; i < 4; ++i) story += story;
+  std::ofstream(text) << story;
+  std::set<std::string> told;
+  ConvertOptions options;
+  options.preparing = [&](std::string_view what, int64_t, int64_t, std::string_view) {
+    told.emplace(what);
+  };
+  options.bits = 5;
+  const ConvertReport mixed = convert(kStories, folder / "mixed", options);
+  options.calibrate = text;
+  options.calibrate_tokens = 200;
+  const ConvertReport calibrated = convert(kStories, folder / "calibrated", options);
+  EXPECT_TRUE(told.contains("calibrating"));
+  EXPECT_LE(calibrated.total_bytes, 1.02 * static_cast<double>(mixed.total_bytes));
+  const auto said = [](const std::filesystem::path& path) {
+    return Generator(Plan::find(Model::open(path), session_options()))
+        .generate({1, 403, 407}, {.temperature = 0});
+  };
+  EXPECT_FALSE(said(folder / "calibrated").empty());
+
+  options.weights = "int4";
+  EXPECT_NE(refusal(folder / "x", options).find("`bits` with `weights`"), std::string::npos);
+  options.bits = 0;
+  options.imatrix = text;
+  EXPECT_NE(refusal(folder / "x", options).find("`imatrix` with"), std::string::npos);
+  options.imatrix.clear();
+  options.calibrate_tokens = 0;
+  EXPECT_NE(refusal(folder / "x", options).find("`calibrate_tokens` is 0"), std::string::npos);
+  options.calibrate_tokens = 200;
+  options.lora = folder;
+  EXPECT_NE(refusal(folder / "x", options).find("adapter"), std::string::npos);
+  options.lora.clear();
+  options.weights = "f16";
+  EXPECT_NE(refusal(folder / "x", options).find("without quantised"), std::string::npos);
+  options.calibrate.clear();
+  options.weights.clear();
+  for (const double bits : {-1.0, 0.5, 33.0, std::nan("")}) {
+    options.bits = bits;
+    EXPECT_NE(refusal(folder / "x", options), "") << bits;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "x"));
   std::filesystem::remove_all(folder);
 }
 
