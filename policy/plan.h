@@ -32,6 +32,11 @@ struct Workload {
   int64_t beams = 1;  ///< sequences that belong together: their KV is all where it is attended
 };
 
+/// One is repacked, two are read, two wait.
+constexpr int32_t kArrivalSlots = 5;
+/// A larger part comes in pieces: larger ones are read no faster.
+constexpr int64_t kArrivalBytes = int64_t{4} << 20;
+
 /// What a plan is made for: model, workload, budgets, sizes that kernels need.
 struct PlanInput {
   const ModelShape* model = nullptr;
@@ -59,11 +64,12 @@ struct PlanInput {
   bool disk_reaches_device = false;  ///< weights need no host memory on their way up
   int64_t load_staging_bytes = 0;    ///< least host memory to load resident weights through
   /// Of a checkpoint that another tool has packed: bytes that are read for rows [row, row + rows)
-  /// of a weight, which become others as they come; 0: of this weight they are as in memory. Empty:
-  /// of all.
+  /// of a weight, which become others as they come; 0: of this weight they are as in memory; less:
+  /// these rows are not read without others, of none in memory. Empty: of all as in memory.
   std::function<int64_t(size_t sublayer, size_t weight, int64_t row, int64_t rows)> packed_bytes;
-  double repacked_bytes_per_second = 0;  ///< that they become
-  double repack_core_share = 0;          ///< of the cores that compute, while they do
+  int64_t arrival_bytes = kArrivalBytes;  ///< of a piece of them, at most
+  double repacked_bytes_per_second = 0;   ///< that they become
+  double repack_core_share = 0;           ///< of the cores that compute, while they do
 };
 
 /// One line of a budget.
@@ -248,8 +254,6 @@ struct Plan {
   bool has_lower_pages() const noexcept;
 };
 
-/// One is repacked, one is read, one waits.
-constexpr int32_t kArrivalSlots = 3;
 constexpr int32_t kKvSlots = 2;
 constexpr int32_t kActivationSlots = 3;
 constexpr int32_t kAttentionSlots = 3;

@@ -18,7 +18,8 @@ class ShareCarry {
  public:
   explicit ShareCarry(double share) : share_(share) {}
 
-  int64_t rows_of(const WeightShape& weight, int64_t granule, int64_t bytes_a_row) {
+  /// At most `most` rows, which are whole granules or all.
+  int64_t rows_of(const WeightShape& weight, int64_t granule, int64_t bytes_a_row, int64_t most) {
     const auto row_bytes = static_cast<double>(bytes_a_row);
     const double wanted = share_ * static_cast<double>(weight.rows) * row_bytes + carry_;
     auto rows =
@@ -26,7 +27,7 @@ class ShareCarry {
         granule;
     if (share_ >= 1 - 1e-12) rows = weight.rows;
     if (share_ <= 0) rows = 0;
-    rows = std::clamp<int64_t>(rows, 0, weight.rows);
+    rows = std::clamp<int64_t>(rows, 0, most);
     carry_ = wanted - static_cast<double>(rows) * row_bytes;
     return rows;
   }
@@ -107,6 +108,7 @@ class RowSplitter {
       : model_(*input.model),
         has_device_(has_device),
         gives_slots_(may_give_slots(input, policy)),
+        has_disk_(policy.weights.disk > 0),
         always_asks_(policy.demand_tokens >= kAlwaysDemands),
         granule_(input.row_granule),
         shares_(model_, gives_slots_),
@@ -125,7 +127,8 @@ class RowSplitter {
   }
 
   /// `experts`: of the sublayer's, once one of their matrices has been split.
-  ClassSplit split(const WeightShape& weight, std::optional<ExpertHomes>& experts) {
+  /// `is_whole`: all of its rows are on disk, or none.
+  ClassSplit split(const WeightShape& weight, bool is_whole, std::optional<ExpertHomes>& experts) {
     if (gives_slots_ && weight.experts > 0) {
       if (!experts) experts = homes_of(weight);
       const int64_t resident = experts->resident * weight.expert_rows();
@@ -138,22 +141,32 @@ class RowSplitter {
     const int64_t granule = is_table             ? 1
                             : weight.experts > 0 ? weight.expert_rows()
                                                  : std::min(granule_, weight.rows);
+    const int64_t from_disk = is_whole && has_disk_ && weight.experts == 0 ? weight.rows : granule;
     const int64_t row_bytes = model_.row_bytes(weight);
     const bool is_last = shares_.is_gathered(weight);
-    const int64_t resident =
-        (is_last ? resident_tables_ : resident_).rows_of(weight, granule, row_bytes);
-    ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
-    if (!has_device_) return out;
+    ShareCarry& resident = is_last ? resident_tables_ : resident_;
+    if (!has_device_) {
+      const int64_t rows = resident.rows_of(weight, from_disk, row_bytes, weight.rows);
+      return {{rows, 0, 0, weight.rows - rows}, {}};
+    }
+    ShareCarry& memory = is_last ? host_tables_ : host_;
+    const auto in_memory = [&] {
+      return memory.rows_of(weight, from_disk, row_bytes, weight.rows);
+    };
+    // Where rows are not read alone, what memory has is known first.
+    const std::optional<int64_t> all =
+        from_disk == granule ? std::nullopt : std::optional(in_memory());
+    const int64_t most = all.value_or(weight.rows);
+    ClassSplit out{{resident.rows_of(weight, granule, row_bytes, most), 0, 0, 0}, {}};
     for (size_t i = 0; i < inplace_.size(); ++i) {
       if (is_table || weight.is_by_head || !multiplies_[i]) continue;
       out.inplace_of[i] =
-          std::max(inplace_[i].rows_of(weight, granule, row_bytes), resident) - resident;
+          std::max(inplace_[i].rows_of(weight, granule, row_bytes, most), out.resident) -
+          out.resident;
       out.inplace = std::max(out.inplace, out.inplace_of[i]);
     }
-    const int64_t host =
-        std::max((is_last ? host_tables_ : host_).rows_of(weight, granule, row_bytes),
-                 resident + out.inplace);
-    out.host = host - resident - out.inplace;
+    const int64_t host = std::max(all ? *all : in_memory(), out.resident + out.inplace);
+    out.host = host - out.resident - out.inplace;
     out.disk = weight.rows - host;
     return out;
   }
@@ -161,7 +174,8 @@ class RowSplitter {
  private:
   ExpertHomes homes_of(const WeightShape& weight) {
     const auto whole = [&](ShareCarry& share) {
-      const int64_t rows = share.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight));
+      const int64_t rows =
+          share.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight), weight.rows);
       return std::min(rows / weight.expert_rows(), weight.experts);
     };
     ExpertHomes out{whole(resident_experts_), 0};
@@ -176,6 +190,7 @@ class RowSplitter {
   const ModelShape& model_;
   bool has_device_;
   bool gives_slots_;
+  bool has_disk_;
   bool always_asks_;  // and then has at least one
   int64_t granule_;
   NearestShares shares_;
@@ -194,15 +209,18 @@ constexpr uint32_t kAllClasses = ~uint32_t{0};
 // Rows that are cut into parts: of experts, some of one, or several of them whole.
 class PartSizes {
  public:
-  PartSizes(const PlanInput& input, const WeightShape& weight)
+  /// `is_whole`: a matrix, or an expert's, makes one part.
+  PartSizes(const PlanInput& input, const WeightShape& weight, bool is_whole = false)
       : model_(*input.model),
         weight_(weight),
         of_one_(weight.expert_rows()),
         step_(weight_part_rows(model_.row_bytes(weight), input.row_granule)) {
     if (weight.experts > 0) {
       const int64_t whole = std::max(kWeightPartBytes / model_.expert_bytes(weight), int64_t{1});
-      is_cut_ = whole == 1 && step_ < of_one_;
+      is_cut_ = whole == 1 && step_ < of_one_ && !is_whole;
       if (!is_cut_) step_ = whole * of_one_;
+    } else if (is_whole) {
+      step_ = of_one_;
     }
     whole_ = blocks(step_);
   }
@@ -234,12 +252,23 @@ class PartSizes {
   bool is_cut_ = false;  // an expert makes several parts
 };
 
+// Whether rows on disk are read only with all others, of experts' of one.
+bool is_read_whole(const PlanInput& input, size_t sublayer, size_t index) {
+  const WeightShape& weight = input.model->sublayers[sublayer].weights[index];
+  return input.packed_bytes && weight.expert_rows() > 1 &&
+         input.packed_bytes(sublayer, index, 0, 1) < 0 &&
+         input.packed_bytes(sublayer, index, 0, weight.expert_rows()) > 0;
+}
+
 // Of rows that only some classes multiply in place, the others load the parts between their own
 // border and the next higher one.
 void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
                const ClassSplit& split, size_t pass_classes, std::vector<PlanPart>& parts) {
-  const PartSizes sizes(input, weight);
+  const PartSizes in_memory(input, weight);
+  const PartSizes on_disk(input, weight,
+                          is_read_whole(input, sublayer, static_cast<size_t>(index)));
   const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
+    const PartSizes& sizes = from_disk ? on_disk : in_memory;
     for (int64_t row = begin, rows = 0; row < end; row += rows) {
       rows = sizes.rows(row, end);
       const int64_t bytes = sizes.bytes(rows, from_disk);
@@ -250,7 +279,7 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
       parts.push_back({index, row, rows, from_disk, bytes, packed, -1, classes});
     }
   };
-  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / sizes.step());
+  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / in_memory.step());
   if (const size_t room = parts.size() + streamed + pass_classes + 1; room > parts.capacity())
     parts.reserve(std::max(room, 2 * parts.capacity()));
   auto borders = split.inplace_of;
@@ -322,9 +351,11 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
     }
     const bool stays =
         input.packed_bytes && input.packed_bytes(position, index, 0, weight.rows) < 0;
+    const bool is_whole = is_read_whole(input, position, index);
     const ClassSplit split = stays ? ClassSplit{{weight.rows, 0, 0, 0}, {}}
-                             : weight.shares_table && tokens ? *tokens
-                                                             : splitter.split(weight, homes);
+                             : weight.shares_table && tokens
+                                 ? *tokens
+                                 : splitter.split(weight, is_whole, homes);
     rows.push_back(split);
     const int64_t resident_bytes = bytes(split.resident);
     const int64_t inplace_bytes = bytes(split.inplace);
@@ -479,8 +510,9 @@ WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shape
   for (const auto& parts : plan.parts)
     for (const PlanPart& part : parts)  // its first byte lies somewhere in a block
       if (part.packed_bytes > 0)
-        plan.arrival_slot_bytes =
-            std::max(plan.arrival_slot_bytes, round_up(part.packed_bytes, kDiskBlock) + kDiskBlock);
+        plan.arrival_slot_bytes = std::max(
+            plan.arrival_slot_bytes,
+            std::min(round_up(part.packed_bytes, kDiskBlock) + kDiskBlock, input.arrival_bytes));
   plan.repacked_bytes_per_second = input.repacked_bytes_per_second;
   plan.repack_core_share = input.repack_core_share;
   return memory;

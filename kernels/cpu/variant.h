@@ -11,6 +11,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
 #include "src/base/block_type.h"
+#include "src/base/code_words.h"
 #include "src/base/recurrent_shape.h"
 
 namespace sluice::kernels {
@@ -52,6 +53,16 @@ struct QuantisedCall {
   const float* bias;
   float* y;
   int64_t ldy;
+};
+
+/// Words of one group of a panel (kernels/word_panels.h).
+struct WordPanelCall {
+  CodeWords words;
+  Encoding encoding;
+  int64_t lines;  ///< that have columns; the others, up to all_lines, are zeros
+  int64_t all_lines;
+  const float* scales;  ///< [16]
+  const float* zeros;
 };
 
 /// Tokens of one head of a recurrent rule (kernels/delta_rule.h), in the order of their rows.
@@ -163,6 +174,7 @@ struct Variant {
   /// kernels/block_panels.h, groups of 32 or K types.
   bool (*repack_blocks)(BlockType type, Encoding encoding, const std::byte* const* rows,
                         int64_t cols, std::byte* panel);
+  bool (*repack_words)(const WordPanelCall& call, std::byte* group);
   /// block [count][16] = columns [begin, begin + count) of a panel; begin a multiple of 8, count
   /// too or up to the last column.
   void (*unpack_panel)(const WeightFormat& format, const std::byte* panel, int64_t cols,

@@ -43,18 +43,20 @@ std::vector<std::byte> MatrixRows::part(const io::TensorEntry& of, int64_t offse
 }
 
 void MatrixRows::read_foreign(int64_t first, int64_t count, float* to) const {
+  // What is cut by columns alone is quantised, and not read here.
+  const bool by_rows = foreign_->cut == ForeignMatrix::Cut::kRows;
+  const ForeignRun run =
+      by_rows ? foreign_->run_of({first, count, 0, foreign_->cols}) : foreign_->whole();
+  const std::vector<ForeignMatrix::Range> ranges = foreign_->ranges(run);
   std::vector<std::vector<std::byte>> parts;
-  int64_t begin = 0;
-  if (foreign_->file_row_bytes > 0) {
-    const ForeignMatrix::Run run = foreign_->run_of(first, count);
-    const io::TensorEntry& of = *foreign_->parts.front();
-    parts.push_back(part(of, run.offset - of.offset, run.bytes));
-    begin = run.first;
-  } else {
-    for (const io::TensorEntry* of : foreign_->parts) parts.push_back(part(*of, 0, of->bytes));
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const io::TensorEntry& of = *foreign_->parts[i];
+    parts.push_back(part(of, ranges[i].offset - of.offset, ranges[i].bytes));
   }
-  const auto decoder = foreign_->decoder(ForeignBytes(parts.begin(), parts.end()));
-  for (int64_t row = 0; row < count; ++row) decoder->values(first - begin + row, to + row * cols_);
+  const ForeignBytes bytes(parts.begin(), parts.end());
+  const auto decoder = foreign_->decoder(bytes, run);
+  for (int64_t row = 0; row < count; ++row)
+    decoder->values(first - run.first_row + row, to + row * cols_);
 }
 
 WeightSample sample_rows(const BoundModel& model, size_t sublayer, size_t weight, int64_t panels) {

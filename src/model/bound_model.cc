@@ -146,8 +146,10 @@ DType plain_type(const io::Checkpoint& checkpoint) {
 std::optional<ForeignMatrix> find_matrix(const io::Checkpoint& checkpoint,
                                          const ForeignWeights& foreign, const WeightShape& weight) {
   std::optional<ForeignMatrix> out = foreign.find(weight);
-  if (out && out->format.is_quantised() && !weight.may_be_quantised())
+  if (out && out->format.is_quantised() && !weight.may_be_quantised()) {
     out->format = WeightFormat::plain(plain_type(checkpoint));
+    if (out->cut == ForeignMatrix::Cut::kColumns) out->cut = ForeignMatrix::Cut::kWhole;
+  }
   return out;
 }
 }  // namespace

@@ -68,6 +68,24 @@ TEST_P(ForeignPackages, KeepsWhatThePackageMeans) {
 
 TEST_P(ForeignPackages, RunsAsItLies) { expect_runs_as_its_store(source(), convert(std::nullopt)); }
 
+TEST_P(ForeignPackages, StreamsAsItLies) {
+  std::mt19937 random(11);
+  EXPECT_GE(expect_streams_as_its_store(source(), convert(std::nullopt), 8, random), 2);
+}
+
+// Made by the kernel that takes words as they lie, or code by code: the same bytes.
+TEST_P(ForeignPackages, IsTheSameWordByWordAndCodeByCode) {
+  const BoundModel model = BoundModel::open(source());
+  int matrices = 0;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
+      if (const ForeignMatrix* matrix = model.foreign(i, w)) {
+        ++matrices;
+        expect_word_by_word(model, *matrix, model.tensor(i, w).name);
+      }
+  EXPECT_GT(matrices, 0);
+}
+
 TEST_P(ForeignPackages, BecomesPlainWhenAsked) {
   const fs::path store = convert(WeightFormat::plain(DType::kF32));
   const io::Checkpoint goldens = io::Checkpoint::open(source() / "expected.safetensors");

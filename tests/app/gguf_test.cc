@@ -225,7 +225,7 @@ std::string refusal(const fs::path& path, EngineOptions options, ErrorKind kind)
   return "";
 }
 
-// What is repacked stays in memory; a store is the way to stream.
+// What is too little for the plan's slots may be enough for a store.
 TEST_F(GgufModel, SaysThatAStoreStreamsWhatDoesNotFit) {
   const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf";
   EngineOptions options = testing::options_for(testing::greedy_requests({{5, 6}}, 2));
@@ -248,39 +248,11 @@ TEST(TransposedModel, StaysInMemory) {
 // bits, whatever lies on disk.
 TEST_F(GgufModel, StreamsAsItLies) {
   std::mt19937 random(7);
-  const auto share = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
   for (const char* file :
        {"mixed.gguf", "codebooks.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
-        "bloom.gguf", "gpt2.gguf", "granite.gguf", "experts.gguf"}) {
-    const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / file;
-    const fs::path store = convert(file);
-    for (int round = 0; round < 6; ++round) {
-      auto requests = testing::greedy_requests({{5, 6, 7, 8}, {9, 10, 11}, {4}}, 5);
-      requests[1].score_prompt = true;
-      EngineOptions options = testing::options_for(requests);
-      options.policy.emplace();
-      policy::Policy& policy = *options.policy;
-      const double disk = round < 2 ? 1 : share();
-      policy.weights = {1 - disk, 0, disk};
-      policy.micro_batch_sequences = 1 + round % 2;
-      policy.micro_batches = 1 + round % 3;
-      policy.micro_batch_tokens = 1 + round;
-      if (round % 2 == 1) {  // through host memory to a device
-        options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
-        const double host = (1 - disk) * share();
-        policy.weights = {1 - disk - host, host, disk};
-        policy.inplace_host_fraction = host / 2;
-      }
-      SCOPED_TRACE(::testing::Message() << file << ", round " << round);
-      const auto expected = run_path(store, options, requests);
-      const auto actual = run_path(path, options, requests);
-      ASSERT_EQ(expected.size(), requests.size());
-      for (const auto& [id, answer] : expected) {
-        EXPECT_EQ(actual.at(id).tokens, answer.tokens);
-        EXPECT_EQ(actual.at(id).logits, answer.logits);
-      }
-    }
-  }
+        "bloom.gguf", "gpt2.gguf", "granite.gguf", "experts.gguf"})
+    expect_streams_as_its_store(fs::path(SLUICE_FIXTURES) / "gguf" / file, convert(file), 6,
+                                random);
 }
 
 // Of every part the file's blocks, and what alignment adds; some may be loaded for a pass that does

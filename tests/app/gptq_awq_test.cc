@@ -64,8 +64,9 @@ class GptqAwq : public ::testing::Test {
   }
 
   // The fixture with every matrix of its layers quantised as `method` packs it.
-  fs::path make(const std::string& method, const Json& settings) {
-    const BoundModel model = BoundModel::open(testing::fixture_model(kFixture));
+  fs::path make(const std::string& method, const Json& settings,
+                const std::string& fixture = kFixture) {
+    const BoundModel model = BoundModel::open(testing::fixture_model(fixture));
     std::mt19937 random(5);
     Made made;
     matrices_.clear();
@@ -73,15 +74,17 @@ class GptqAwq : public ::testing::Test {
     for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
       for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
         const WeightShape& weight = model.shape().sublayers[i].weights[w];
-        const io::TensorEntry& tensor = model.tensor(i, w);
-        if (!seen.insert(tensor.name).second) continue;
-        if (weight.kind != WeightKind::kMatrix || weight.cols % kGroup != 0 ||
-            weight.rows % 8 != 0) {
-          made.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
-          made.bytes.push_back(bytes_of(model.checkpoint(), tensor));
-          continue;
+        for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
+          const io::TensorEntry& tensor = model.tensor(i, w, static_cast<size_t>(expert));
+          if (!seen.insert(tensor.name).second) continue;
+          const WeightShape one = weight.of_expert(expert);
+          if (!one.may_be_quantised() || one.cols % kGroup != 0 || one.rows % 8 != 0) {
+            made.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
+            made.bytes.push_back(bytes_of(model.checkpoint(), tensor));
+            continue;
+          }
+          add_packed(made, method, tensor.name, one, settings, random);
         }
-        add_packed(made, method, tensor.name, weight, settings, random);
       }
     const fs::path path = folder_ / method;
     io::write_sharded_safetensors(
@@ -91,7 +94,7 @@ class GptqAwq : public ::testing::Test {
           std::memcpy(to.data(), made.bytes[index].data() + first * element, to.size());
         },
         {.overwrite = true, .threads = 1});
-    std::ifstream from(testing::fixture_model(kFixture) + "/config.json");
+    std::ifstream from(testing::fixture_model(fixture) + "/config.json");
     Json config = Json::parse(from);
     config["quantization_config"] = settings;
     std::ofstream(path / "config.json") << config.dump();
@@ -237,9 +240,89 @@ TEST_F(GptqAwq, RunsAsItLies) {
   }
 }
 
-TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
+// Matrices that lie turned come some columns at a time, and are on disk whole or not at all.
+TEST_F(GptqAwq, StreamsAsItLies) {
+  std::mt19937 random(3);
+  const Json gptq{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}};
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = gptq;
+    changed[key] = value;
+    return changed;
+  };
+  const Json awq{{"quant_method", "awq"}, {"bits", 4}, {"group_size", kGroup}, {"version", "gemm"}};
+  for (const char* fixture : {kFixture, "qwen3-moe-tiny"})
+    for (const Json& settings :
+         {gptq, with("group_size", -1), with("bits", 8), with("desc_act", true),
+          with("checkpoint_format", "gptq_v2"), awq}) {
+      const fs::path path = make(settings["quant_method"], settings, fixture);
+      SCOPED_TRACE(settings.dump() + " " + fixture);
+      ASSERT_FALSE(matrices_.empty());
+      EXPECT_GE(expect_streams_as_its_store(path, convert(path), 8, random), 2);
+    }
+}
+
+TEST_F(GptqAwq, IsTheSameWordByWordAndCodeByCode) {
+  const Json gptq{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}};
+  Json eight = gptq, scattered = gptq;
+  eight["bits"] = 8;
+  scattered["desc_act"] = true;
+  const Json awq{{"quant_method", "awq"}, {"bits", 4}, {"group_size", kGroup}, {"version", "gemm"}};
+  for (const Json& settings : {gptq, eight, scattered, awq}) {
+    SCOPED_TRACE(settings.dump());
+    const BoundModel model = BoundModel::open(make(settings["quant_method"], settings));
+    for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+      for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
+        if (const ForeignMatrix* matrix = model.foreign(i, w)) {
+          EXPECT_EQ(matrix->cut, ForeignMatrix::Cut::kColumns);
+          expect_word_by_word(model, *matrix, model.tensor(i, w).name);
+        }
+  }
+}
+
+// Cut after it was opened: whoever waits for a piece is told which file.
+TEST_F(GptqAwq, SaysWhereItEndsWhenItIsCutWhileItStreams) {
   const fs::path path =
       make("gptq", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}});
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 3);
+  EngineOptions options = testing::options_for(requests);
+  options.policy.emplace().weights = {0, 0, 1};
+  const auto engine = Engine::open(path, options);
+  engine->load();
+  const BoundModel opened = BoundModel::open(path);
+  for (const auto& file : opened.checkpoint().files())
+    fs::resize_file(file.path, fs::file_size(file.path) / 2);
+  testing::ListSource source(requests);
+  testing::CollectingSink sink;
+  try {
+    engine->generate(source, sink);
+    FAIL() << "half of the file is gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(std::string(error.what()).find("safetensors"), std::string::npos) << error.what();
+  }
+}
+
+// What only columns that arrive show: the first one is told, with its tensor's name.
+TEST_F(GptqAwq, RefusesIndicesOutOfOrderWhereverTheyArrive) {
+  Json settings{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}, {"desc_act", true}};
+  const fs::path path = make("gptq", settings);
+  std::ifstream from(path / "config.json");
+  Json config = Json::parse(from);
+  config["quantization_config"]["desc_act"] = false;
+  std::ofstream(path / "config.json") << config.dump();
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 3);
+  EngineOptions options = testing::options_for(requests);
+  options.policy.emplace().weights = {0, 0, 1};
+  try {
+    run_path(path, options, requests);
+    FAIL() << "columns are not in order";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(std::string(error.what()).find("desc_act"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   const auto refusal = [&](const auto& call) -> std::string {
     try {
       call();
@@ -251,9 +334,6 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   const auto has = [](const std::string& text, const std::string& word) {
     EXPECT_NE(text.find(word), std::string::npos) << text;
   };
-  EngineOptions on_disk;
-  on_disk.policy.emplace().weights = {0, 0, 1};
-  has(refusal([&] { Engine::open(path, on_disk); }), "sluice convert");
   const auto with = [&](const Json& settings) {
     return refusal([&] { BoundModel::open(make("gptq", settings)); });
   };

@@ -245,13 +245,13 @@ INSTANTIATE_TEST_SUITE_P(
         "bloom-odd", "gpt2-tiny", "gpt-neox-tiny", "gptj-odd", "granite-tiny", "ernie4-5-tiny",
         "ernie4-5-odd", "mixtral-tiny", "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd",
         "olmoe-odd:int4-g32", "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8",
-        "gpt-oss-tiny:store", "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf",
-        "olmoe-tiny-gguf", "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8",
-        "qwen3-next-tiny", "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd",
-        "gemma4-moe-tiny", "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store",
-        "qwen3-5-moe-thirds-gguf", "qwen3-next-tiny-gguf", "gemma4-tiny-gguf",
-        "gemma4-moe-tiny-gguf", "llama4-released-gguf", "mamba2-tiny-gguf",
-        "granitemoehybrid-moe-odd-gguf"),
+        "gpt-oss-tiny:store", "gpt-oss-mxfp4:store", "gpt-oss-mxfp4", "qwen3-moe-fp8",
+        "deepseek-v3-fp8", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf",
+        "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8", "qwen3-next-tiny",
+        "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd", "gemma4-moe-tiny",
+        "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store", "qwen3-5-moe-thirds-gguf",
+        "qwen3-next-tiny-gguf", "gemma4-tiny-gguf", "gemma4-moe-tiny-gguf", "llama4-released-gguf",
+        "mamba2-tiny-gguf", "granitemoehybrid-moe-odd-gguf"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Checkpoints that other tools have quantised, bound to a model and decoded: config.json up to the
 // first NUL, the header of a safetensors file up to the next, then tensor data, zeros where they
 // end early. What begins with "GGUF" is a GGUF file as it is.
+#include <cstring>
+
 #include "io/files/input_file.h"
 #include "src/base/error.h"
 #include "src/model/bound_model.h"
@@ -11,6 +13,20 @@ using namespace sluice;
 
 constexpr int64_t kMostData = 1 << 20;  // bytes of tensor data that a header may claim
 
+// A row that is read without the others, or with some of its columns, is the row.
+void decode_run(const ForeignMatrix& matrix, const ForeignBytes& all, const ForeignDecoder& whole) {
+  if (matrix.cut == ForeignMatrix::Cut::kWhole) return;
+  const int64_t row = matrix.rows / 2;
+  const ForeignRun run = matrix.run_of({row, 1, matrix.cols / 2, 1});
+  const ForeignBytes parts = matrix.within(all, run);
+  const auto decoder = matrix.decoder(parts, run);
+  std::vector<float> part(static_cast<size_t>(run.cols)), full(static_cast<size_t>(matrix.cols));
+  decoder->values(row - run.first_row, part.data());
+  whole.values(row, full.data());
+  fuzz::require(
+      std::memcmp(part.data(), full.data() + run.first_col, part.size() * sizeof(float)) == 0);
+}
+
 void decode(const BoundModel& model, const ForeignMatrix& matrix) {
   fuzz::require(matrix.rows > 0 && matrix.cols > 0);
   std::vector<std::vector<std::byte>> bytes;
@@ -19,8 +35,9 @@ void decode(const BoundModel& model, const ForeignMatrix& matrix) {
     bytes.emplace_back(static_cast<size_t>(part->bytes));
     io::InputFile(file.path).read(part->offset, bytes.back(), "a part");
   }
-  const ForeignBytes parts(bytes.begin(), bytes.end());
-  const auto decoder = matrix.decoder(parts);
+  const ForeignBytes all(bytes.begin(), bytes.end());
+  const ForeignBytes parts = matrix.within(all, matrix.whole());
+  const auto decoder = matrix.decoder(parts, matrix.whole());
   std::vector<float> row(static_cast<size_t>(matrix.cols));
   for (const int64_t at : {int64_t{0}, matrix.rows / 2, matrix.rows - 1}) {
     decoder->values(at, row.data());
@@ -28,9 +45,11 @@ void decode(const BoundModel& model, const ForeignMatrix& matrix) {
     const int64_t group = matrix.format.group_columns(matrix.cols);
     std::vector<uint8_t> codes(static_cast<size_t>(group));
     float scale = 0, zero = 0;
+    decoder->scale(at, 0, scale, zero);
     decoder->codes(at, 0, codes.data(), scale, zero);
     decoder->codes(at, matrix.format.groups(matrix.cols) - 1, codes.data(), scale, zero);
   }
+  decode_run(matrix, all, *decoder);
 }
 }  // namespace
 

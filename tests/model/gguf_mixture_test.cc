@@ -128,9 +128,10 @@ TEST(GgufMixture, AnExpertIsARunOfItsStack) {
       for (size_t expert = 0; expert < 3; ++expert) {
         const ForeignMatrix* matrix = model.foreign(i, w, expert);
         ASSERT_NE(matrix, nullptr);
-        const ForeignMatrix::Run run = matrix->run_of(0, 32);
-        EXPECT_EQ(run.bytes, stack.bytes / 3);
-        EXPECT_EQ(run.offset, stack.offset + static_cast<int64_t>(expert) * run.bytes);
+        const auto ranges = matrix->ranges(matrix->run_of({0, 32, 0, 256}));
+        ASSERT_EQ(ranges.size(), 1u);
+        EXPECT_EQ(ranges[0].bytes, stack.bytes / 3);
+        EXPECT_EQ(ranges[0].offset, stack.offset + static_cast<int64_t>(expert) * ranges[0].bytes);
       }
       return;
     }
@@ -252,7 +253,7 @@ TEST(GgufMixture, DecaysAreLogarithms) {
   const auto read = [&](int64_t row) {
     const ForeignBytes bytes{std::as_bytes(std::span(decays))};
     float out = 0;
-    matrix->decoder(bytes)->values(row, &out);
+    matrix->decoder(bytes, matrix->whole())->values(row, &out);
     return out;
   };
   for (int64_t row = 0; row < 6; ++row)

@@ -165,7 +165,7 @@ TEST(Mxfp4, ValuesAreTransformersToTheBitAndSoAreCodesTimesScales) {
   ASSERT_TRUE(matrix);
   EXPECT_EQ(format_name(matrix->format), "mxfp4");
   const ForeignBytes bytes{blocks, scales};
-  const auto decoder = matrix->decoder(bytes);
+  const auto decoder = matrix->decoder(bytes, matrix->whole());
   std::vector<float> values(kRows * kCols);
   for (int64_t row = 0; row < kRows; ++row) decoder->values(row, values.data() + row * kCols);
   EXPECT_EQ(fnv1a(std::as_bytes(std::span(values))), 0x906ecfac7185fdc1u);
@@ -196,7 +196,7 @@ TEST(Mxfp4, AScaleThatIsNoNumberGivesNone) {
   checkpoint.add_rows(foreign->parts(weight));
   const ForeignBytes bytes{blocks, scales};
   const std::optional<ForeignMatrix> matrix = foreign->find(weight.of_expert(0));
-  const auto decoder = matrix->decoder(bytes);
+  const auto decoder = matrix->decoder(bytes, matrix->whole());
   std::array<uint8_t, 32> codes{};
   float scale = 0, zero = 0, values[32];
   EXPECT_FALSE(decoder->codes(0, 0, codes.data(), scale, zero));

@@ -11,6 +11,7 @@
 #include "kernels/cpu/generic/quantise.h"
 #include "kernels/cpu/generic/quantised_linear.h"
 #include "kernels/cpu/generic/rows.h"
+#include "kernels/cpu/generic/word_panels.h"
 #include "kernels/cpu/variant.h"
 
 namespace sluice::kernels {
@@ -54,6 +55,7 @@ constexpr Variant make_variant(const char* name) {
   out.quantise_rows = quantise_rows;
   out.compensate_columns = compensate_columns;
   out.repack_blocks = repack_blocks;
+  out.repack_words = repack_words;
   out.unpack_panel = unpack_panel;
   out.attend = attend<Products>;
   out.kv_quantise = kv_quantise;

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/stores/foreign_import.h"
+#include "src/engine/stores/joined_reads.h"
 #include "src/engine/stores/panel_quantiser.h"
 
 namespace sluice {
@@ -32,10 +33,12 @@ ForeignArrivals::~ForeignArrivals() {
   worker_.join();
 }
 
-int64_t ForeignArrivals::window_bytes(const ForeignMatrix& matrix, int64_t first_row,
-                                      int64_t rows) {
-  const ForeignMatrix::Run run = matrix.run_of(first_row, rows);
-  return io::aligned_window(run.offset, run.bytes).bytes;
+int64_t ForeignArrivals::read_bytes(const ForeignMatrix& matrix, int64_t first_row, int64_t rows,
+                                    int64_t slot_bytes) {
+  int64_t bytes = 0;
+  for (const ForeignRun& piece : pieces_of(matrix, first_row, rows, slot_bytes))
+    bytes += window_bytes(matrix, matrix.run_of(piece));
+  return bytes;
 }
 
 ForeignArrivals::Repacked ForeignArrivals::repacked() const {
@@ -44,7 +47,16 @@ ForeignArrivals::Repacked ForeignArrivals::repacked() const {
 }
 
 void ForeignArrivals::read(const Arrival& arrival, io::Completion done) {
-  Work work{arrival, std::move(done), 0, nullptr};
+  const std::vector<ForeignRun> pieces = pieces_of(*arrival.matrix, arrival.first_row, arrival.rows,
+                                                   static_cast<int64_t>(slot_bytes_));
+  if (pieces.size() == 1) return take({arrival, pieces.front(), std::move(done), 0, nullptr});
+  const auto joined = std::make_shared<JoinedReads>(std::ssize(pieces), std::move(done));
+  for (const ForeignRun& piece : pieces)
+    take({arrival, piece,
+          [joined](std::exception_ptr error) { joined->read_done(std::move(error)); }, 0, nullptr});
+}
+
+void ForeignArrivals::take(Work work) {
   {
     const MutexLock lock(mutex_);
     ++unfinished_;
@@ -59,14 +71,20 @@ void ForeignArrivals::read(const Arrival& arrival, io::Completion done) {
 }
 
 void ForeignArrivals::start(Work work) {
-  const ForeignMatrix::Run run =
-      work.arrival.matrix->run_of(work.arrival.first_row, work.arrival.rows);
-  const io::Window window = io::aligned_window(run.offset, run.bytes);
-  SLUICE_ASSERT(static_cast<size_t>(window.bytes) <= slot_bytes_, "the plan sizes the slots");
-  const io::Extent extent{work.arrival.file, window.offset, window.bytes, slot(work.slot),
-                          run.offset + run.bytes - window.offset};
+  const ForeignMatrix& matrix = *work.arrival.matrix;
+  const std::vector<ForeignMatrix::Range> ranges = matrix.ranges(matrix.run_of(work.piece));
+  std::vector<io::Extent> extents;
+  std::byte* to = slot(work.slot);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const auto [offset, bytes] = ranges[i];
+    const io::Window window = io::aligned_window(offset, bytes);
+    extents.push_back({work.arrival.files[static_cast<size_t>(matrix.parts[i]->file_index)],
+                       window.offset, window.bytes, to, offset + bytes - window.offset});
+    to += window.bytes;
+  }
+  SLUICE_ASSERT(to <= slot(work.slot) + slot_bytes_, "the plan sizes the slots");
   const auto shared = std::make_shared<Work>(std::move(work));  // completions can be copied
-  engine_.read({&extent, 1}, [this, shared](std::exception_ptr error) {
+  engine_.read(extents, [this, shared](std::exception_ptr error) {
     shared->error = std::move(error);
     const MutexLock lock(mutex_);
     arrived_.push_back(std::move(*shared));
@@ -74,16 +92,28 @@ void ForeignArrivals::start(Work work) {
   });
 }
 
+// Of rows the place of the piece's; of columns all that the matrix becomes.
+std::span<std::byte> ForeignArrivals::place_of(const Work& work) {
+  const auto& [name, matrix, first_row, rows, files, to] = work.arrival;
+  if (matrix->cut == ForeignMatrix::Cut::kColumns) return to;
+  return to.subspan(
+      static_cast<size_t>(imported_row_bytes(*matrix, work.piece.first_row - first_row)),
+      static_cast<size_t>(imported_row_bytes(*matrix, work.piece.rows)));
+}
+
 std::exception_ptr ForeignArrivals::repack(const Work& work) const {
   if (work.error) return work.error;
-  const Arrival& arrival = work.arrival;
-  const ForeignMatrix::Run run = arrival.matrix->run_of(arrival.first_row, arrival.rows);
-  const io::Window window = io::aligned_window(run.offset, run.bytes);
+  const ForeignMatrix& matrix = *work.arrival.matrix;
   try {
-    import_rows(*arrival.name, *arrival.matrix, arrival.first_row, arrival.rows,
-                panel_quantiser(kernels::RangeSearch::kClip), threads_,
-                {slot(work.slot) + (run.offset - window.offset), static_cast<size_t>(run.bytes)},
-                arrival.to);
+    ForeignBytes parts;
+    const std::byte* from = slot(work.slot);
+    for (const auto& [offset, bytes] : matrix.ranges(matrix.run_of(work.piece))) {
+      const io::Window window = io::aligned_window(offset, bytes);
+      parts.push_back({from + (offset - window.offset), static_cast<size_t>(bytes)});
+      from += window.bytes;
+    }
+    import_piece(*work.arrival.name, matrix, work.piece,
+                 panel_quantiser(kernels::RangeSearch::kClip), threads_, parts, place_of(work));
   } catch (...) {
     return std::current_exception();
   }
@@ -103,7 +133,7 @@ void ForeignArrivals::repack_arrived(const std::stop_token& stop) {
     const std::exception_ptr error = repack(work);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
     lock.lock();
-    repacked_.bytes += std::ssize(work.arrival.to);
+    repacked_.bytes += std::ssize(place_of(work)) * work.piece.cols / work.arrival.matrix->cols;
     repacked_.seconds += took.count();
     std::optional<Work> next;
     if (waiting_.empty()) {

@@ -20,17 +20,32 @@ void import_matrix(const std::string& name, const ForeignMatrix& matrix, const W
 /// Bytes of `rows` rows as matrix.format, from a panel's first on.
 int64_t imported_row_bytes(const ForeignMatrix& matrix, int64_t rows) noexcept;
 
-/// Rows [first, first + rows) as matrix.format into `out`, imported_row_bytes() of them; `first` at
-/// a panel. `bytes` are those of matrix.run_of() the rows. Errors as import_matrix().
-void import_rows(const std::string& name, const ForeignMatrix& matrix, int64_t first, int64_t rows,
-                 const io::PanelQuantiser& quantise, int threads, std::span<const std::byte> bytes,
-                 std::span<std::byte> out);
+/// Bytes of whole blocks of its files that are read for a run.
+int64_t window_bytes(const ForeignMatrix& matrix, const ForeignRun& run);
+
+/// The pieces that rows [first, first + rows) come in, each read by itself: whole panels, or of a
+/// matrix that is cut by columns whole groups of all of its rows. No piece takes more than
+/// `most_bytes` of window_bytes(), but one that can't be less.
+std::vector<ForeignRun> pieces_of(const ForeignMatrix& matrix, int64_t first, int64_t rows,
+                                  int64_t most_bytes);
+
+/// Bytes that the smallest piece takes, wherever it lies; the whole matrix where it is not cut.
+int64_t smallest_piece_bytes(const ForeignMatrix& matrix);
+/// Rows of a piece, at most.
+int64_t most_piece_rows(const ForeignMatrix& matrix, int64_t most_bytes);
+
+/// A piece as matrix.format into `out`: imported_row_bytes() of its rows or, of columns, those of
+/// the whole matrix, of which the piece's groups are written. `bytes`: matrix.ranges() of
+/// matrix.run_of() the piece. Errors as import_matrix().
+void import_piece(const std::string& name, const ForeignMatrix& matrix, const ForeignRun& piece,
+                  const io::PanelQuantiser& quantise, int threads, const ForeignBytes& bytes,
+                  std::span<std::byte> out);
 
 /// Threads that repack rows as they arrive, of so many that compute.
 int packed_repack_threads(int threads) noexcept;
 
-/// Bytes a second that rows of the model's matrices become with so many threads: timed on rows of
-/// zeros of the first sublayers with any, some milliseconds. 0: nothing is repacked by rows.
+/// Bytes a second that the model's matrices become with so many threads: timed on pieces of codes
+/// that are zeros, of the first sublayers with any, some milliseconds. 0: nothing comes in pieces.
 double measured_repack_rate(const BoundModel& model, int threads);
 
 }  // namespace sluice

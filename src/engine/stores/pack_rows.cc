@@ -20,7 +20,7 @@ bool pack_rows(const PackedFrom& from, const WeightFormat& to, const io::PanelQu
   const auto pack = [&](int64_t panel, std::span<float> rows) {
     const int64_t first = panel * kRows;
     const int64_t count = std::min(kRows, from.rows - first);
-    std::byte* place = out.data() + panel * panel_bytes;
+    std::byte* place = out.data() + panel * (from.panel_step > 0 ? from.panel_step : panel_bytes);
     if (from.keep && from.keep(first, count, place)) return true;
     if (to.is_quantised()) {
       from.values(first, count, rows.data());

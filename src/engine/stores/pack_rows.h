@@ -20,6 +20,7 @@ struct PackedFrom {
   /// Fills the panel of these rows, or puts the plain rows there, from what lies there already;
   /// false: it can't, so values() are quantised or converted. May be empty.
   std::function<bool(int64_t first, int64_t count, std::byte* place)> keep = nullptr;
+  int64_t panel_step = 0;  ///< bytes from a panel to the next; 0: they lie together
 };
 
 /// The matrix as `to` into `out`, to.bytes() of it or plain elements. Uses several threads (0:

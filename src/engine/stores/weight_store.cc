@@ -133,9 +133,10 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     SLUICE_ASSERT(!planned.from_disk || planned.packed_bytes > 0 ||
                       !model_.foreign(sublayer, static_cast<size_t>(planned.weight)),
                   "what can't be read by rows stays in memory");
-    parts.push_back(planned.packed_bytes > 0 ? packed_part(planned, sublayer)
-                    : planned.from_disk      ? disk_part(planned, sublayer)
-                                             : host_part(planned, sublayer));
+    parts.push_back(planned.packed_bytes > 0
+                        ? packed_part(planned, sublayer, plan.arrival_slot_bytes)
+                    : planned.from_disk ? disk_part(planned, sublayer)
+                                        : host_part(planned, sublayer));
     parts.back().expert = planned.expert;
   }
 }
@@ -617,7 +618,7 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
     }
     if (static_cast<int64_t>(extents.size()) == batch) flush();
     const io::TensorEntry& lies = packed ? *packed->parts.front() : tensor;
-    const int64_t bytes = packed ? packed->file_row_bytes : row_bytes;
+    const int64_t bytes = packed ? packed->row_bytes() : row_bytes;
     const int64_t offset = lies.offset + id * bytes;
     const io::Window window = io::aligned_window(offset, bytes);
     SLUICE_ASSERT(window.bytes <= window_bytes, "a packed row is no longer");

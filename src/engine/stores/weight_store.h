@@ -127,8 +127,8 @@ class WeightStore {
   static int64_t gather_staging_bytes(const ModelShape& model);
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
   static int64_t load_staging_bytes(const ModelShape& model);
-  /// The same, or where weights are repacked as they are loaded the largest as it lies and as it
-  /// becomes.
+  /// The same, or where weights are repacked as they are loaded the largest piece as it lies and as
+  /// it becomes.
   static int64_t load_staging_bytes(const BoundModel& model);
 
   /// Table rows that are read at a time, at most.
@@ -205,8 +205,13 @@ class WeightStore {
   /// Of experts' matrices one's.
   void repack(size_t sublayer, size_t weight, int64_t expert, std::span<std::byte> staging);
   void repack_by_rows(size_t sublayer, size_t weight, int64_t expert, std::span<std::byte> staging);
+  void repack_by_columns(size_t sublayer, size_t weight, int64_t expert,
+                         std::span<std::byte> staging);
+  ForeignBytes read_piece(const ForeignMatrix& matrix, const ForeignRun& piece,
+                          std::span<std::byte> staging);
+  void take_matrix(size_t sublayer, size_t weight, int64_t expert, const std::byte* made);
   int64_t home_rows(size_t sublayer, size_t weight, int64_t expert) const noexcept;
-  Part packed_part(const policy::PlanPart& planned, size_t sublayer) const;
+  Part packed_part(const policy::PlanPart& planned, size_t sublayer, int64_t slot_bytes) const;
   void read_packed(const Part& part, size_t sublayer, std::byte* to, io::Completion done);
   void load_packed_slots(size_t sublayer, int32_t first_part, std::span<const int32_t> held);
   void gather_packed(size_t sublayer, size_t weight, const std::byte* row, float* out) const;

@@ -7,9 +7,9 @@
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/base/mutex.h"
 #include "src/engine/stores/background_read.h"
 #include "src/engine/stores/foreign_import.h"
+#include "src/engine/stores/joined_reads.h"
 #include "src/engine/stores/panel_quantiser.h"
 #include "src/engine/stores/weight_store.h"
 
@@ -18,20 +18,16 @@ namespace sluice {
 namespace {
 constexpr int64_t kReadAlign = io::kDirectAlignment;
 
-// Rows that are read and repacked together while loading: at least a granule, about 8 MiB.
-int64_t rows_at_a_time(const ForeignMatrix& matrix) {
-  const int64_t rows =
-      round_down(8 * kMiB / std::max<int64_t>(matrix.file_row_bytes, 1), kernels::kRowGranule);
-  return std::min(std::max(rows, kernels::kRowGranule), matrix.rows);
+// A piece that is read and repacked while loading: past 8 MiB a bigger one reads no faster.
+int64_t loaded_piece_bytes(const ForeignMatrix& matrix) {
+  const int64_t all = matrix.bytes(matrix.whole()) + 2 * kReadAlign * std::ssize(matrix.parts);
+  return round_up(std::max(std::min(all, 8 * kMiB), smallest_piece_bytes(matrix)), kReadAlign);
 }
 
-// Room for so many, wherever they begin, and for what they become.
-int64_t staged_run_bytes(const ForeignMatrix& matrix) {
-  const int64_t rows = rows_at_a_time(matrix);
-  const int64_t read =
-      std::min(matrix.rows, rows + 2 * matrix.row_multiple) * matrix.file_row_bytes;
-  return round_up(read, kReadAlign) + 2 * kReadAlign +
-         round_up(imported_row_bytes(matrix, rows), kReadAlign);
+// Room for one, and for the rows that it becomes, or the matrix that it is columns of.
+int64_t staged_bytes(const ForeignMatrix& matrix) {
+  const int64_t read = loaded_piece_bytes(matrix);
+  return read + round_up(imported_row_bytes(matrix, most_piece_rows(matrix, read)), kReadAlign);
 }
 
 // Where the parts of a matrix and what becomes of them lie in staging.
@@ -52,25 +48,7 @@ struct RepackLayout {
   int64_t bytes() const { return made + round_up(made_bytes, kReadAlign); }
 };
 
-// Completes a group of reads with the first error.
-class Joined {
- public:
-  Joined(int64_t reads, io::Completion done) : left_(reads), done_(std::move(done)) {}
-  void read_done(std::exception_ptr error) {
-    MutexLock lock(mutex_);
-    if (error && !error_) error_ = std::move(error);
-    if (--left_ > 0) return;
-    const std::exception_ptr first = error_;
-    lock.unlock();
-    done_(first);
-  }
-
- private:
-  Mutex mutex_;
-  int64_t left_ SLUICE_GUARDED_BY(mutex_);
-  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
-  io::Completion done_;
-};
+bool is_whole(const ForeignMatrix& matrix) { return matrix.cut == ForeignMatrix::Cut::kWhole; }
 
 // Rows [row, row + rows) of a weight by whose they are: one visit for each expert that has any,
 // with its first of these and how many.
@@ -106,8 +84,7 @@ void for_each_repacked(const BoundModel& model, const Visit& visit) {
 int64_t WeightStore::load_staging_bytes(const BoundModel& model) {
   int64_t most = load_staging_bytes(model.shape());
   for_each_repacked(model, [&](const Repacked&, const ForeignMatrix& matrix) {
-    most = std::max(
-        most, matrix.file_row_bytes > 0 ? staged_run_bytes(matrix) : RepackLayout(matrix).bytes());
+    most = std::max(most, is_whole(matrix) ? RepackLayout(matrix).bytes() : staged_bytes(matrix));
   });
   return most;
 }
@@ -126,10 +103,13 @@ void WeightStore::load_repacked(std::span<std::byte> staging,
   for_each_repacked(model_, [&](const Repacked& at, const ForeignMatrix& matrix) {
     if (cancel.stop_requested())
       throw Error(ErrorKind::kCancelled, "stopped while loading weights");
-    if (matrix.file_row_bytes > 0)
+    const WeightKind kind = model_.shape().sublayers[at.sublayer].weights[at.weight].kind;
+    if (is_whole(matrix) || kind == WeightKind::kVector)
+      repack(at.sublayer, at.weight, at.expert, staging);
+    else if (matrix.cut == ForeignMatrix::Cut::kRows)
       repack_by_rows(at.sublayer, at.weight, at.expert, staging);
     else
-      repack(at.sublayer, at.weight, at.expert, staging);
+      repack_by_columns(at.sublayer, at.weight, at.expert, staging);
     loaded(imported_row_bytes(matrix, home_rows(at.sublayer, at.weight, at.expert)));
   });
 }
@@ -157,18 +137,23 @@ void WeightStore::repack(size_t sublayer, size_t weight, int64_t expert,
       staging.subspan(static_cast<size_t>(layout.made), static_cast<size_t>(layout.made_bytes));
   import_matrix(model_.tensor(sublayer, weight, index).name, matrix, matrix.format,
                 panel_quantiser(kernels::RangeSearch::kClip), 0, parts, made);
+  if (model_.shape().sublayers[sublayer].weights[weight].kind == WeightKind::kVector)
+    return take_rows(sublayer, weight, 0, 1, made.data());
+  take_matrix(sublayer, weight, expert, made.data());
+}
+
+// A whole matrix, of experts' one's: its rows to their homes.
+void WeightStore::take_matrix(size_t sublayer, size_t weight, int64_t expert,
+                              const std::byte* made) {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
-  if (shape.kind == WeightKind::kVector) return take_rows(sublayer, weight, 0, 1, made.data());
-  SLUICE_ASSERT(shape.experts == 0 || !has_slots(sublayer),
-                "without a disk all experts have homes");
-  const policy::RowSplit& split = weights_[sublayer][weight].split;
+  const policy::RowSplit split = loaded_rows(sublayer, weight);
   const int64_t first = expert * shape.expert_rows(), last = first + shape.expert_rows();
   int64_t home = 0;
   for (const int64_t rows : {split.resident, split.inplace, split.host}) {
     const int64_t begin = std::max(home, first), end = std::min(home + rows, last);
     if (begin < end)
       take_rows(sublayer, weight, begin, end - begin,
-                made.data() + (begin - first) * model_.shape().row_bytes(shape));
+                made + (begin - first) * model_.shape().row_bytes(shape));
     home += rows;
   }
 }
@@ -182,50 +167,81 @@ int64_t WeightStore::home_rows(size_t sublayer, size_t weight, int64_t expert) c
                              shape.expert_rows());
 }
 
+// Reads a piece to the begin of staging.
+ForeignBytes WeightStore::read_piece(const ForeignMatrix& matrix, const ForeignRun& piece,
+                                     std::span<std::byte> staging) {
+  std::vector<io::Extent> extents;
+  ForeignBytes parts;
+  int64_t place = 0;
+  const std::vector<ForeignMatrix::Range> ranges = matrix.ranges(matrix.run_of(piece));
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const auto [offset, bytes] = ranges[i];
+    const io::Window window = io::aligned_window(offset, bytes);
+    std::byte* const to = staging.data() + place;
+    extents.push_back(
+        {file(*matrix.parts[i]), window.offset, window.bytes, to, offset + bytes - window.offset});
+    parts.push_back({to + (offset - window.offset), static_cast<size_t>(bytes)});
+    place += window.bytes;
+  }
+  SLUICE_ASSERT(place <= std::ssize(staging), "the plan sizes the staging");
+  BackgroundRead read;
+  read.start(engine_, extents);
+  read.wait();
+  return parts;
+}
+
 void WeightStore::repack_by_rows(size_t sublayer, size_t weight, int64_t expert,
                                  std::span<std::byte> staging) {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
-  if (shape.kind == WeightKind::kVector) return repack(sublayer, weight, 0, staging);
   const auto index = static_cast<size_t>(expert);
   const ForeignMatrix& matrix = *model_.foreign(sublayer, weight, index);
-  const io::TensorEntry& part = *matrix.parts.front();
   const policy::RowSplit split = loaded_rows(sublayer, weight);
-  const int64_t step = rows_at_a_time(matrix);
+  const int64_t room = loaded_piece_bytes(matrix);
   const int64_t first = expert * shape.expert_rows(), last = first + shape.expert_rows();
-  int64_t begin = 0;
-  for (const int64_t home : {split.resident, split.inplace, split.host}) {
-    const int64_t end = std::min(begin + home, last);
-    for (int64_t row = std::max(begin, first); row < end; row += step) {
-      // A table's homes begin anywhere, and its rows are plain.
-      const int64_t rows = std::min(step, end - row);
-      const ForeignMatrix::Run run = matrix.run_of(row - first, rows);
-      const io::Window window = io::aligned_window(run.offset, run.bytes);
-      const int64_t made = imported_row_bytes(matrix, rows);
-      SLUICE_ASSERT(round_up(window.bytes, kReadAlign) + made <= std::ssize(staging),
+  int64_t before = 0;
+  for (const int64_t rows : {split.resident, split.inplace, split.host}) {
+    const int64_t begin = std::max(before, first), end = std::min(before + rows, last);
+    before += rows;
+    if (begin >= end) continue;
+    // A table's homes begin anywhere, and its rows are plain.
+    for (const ForeignRun& piece : pieces_of(matrix, begin - first, end - begin, room)) {
+      const auto made = static_cast<size_t>(imported_row_bytes(matrix, piece.rows));
+      SLUICE_ASSERT(room + static_cast<int64_t>(made) <= std::ssize(staging),
                     "the plan sizes the staging");
-      const io::Extent extent{file(part), window.offset, window.bytes, staging.data(),
-                              run.offset + run.bytes - window.offset};
-      BackgroundRead read;
-      read.start(engine_, {&extent, 1});
-      read.wait();
-      std::byte* const to = staging.data() + round_up(window.bytes, kReadAlign);
-      import_rows(model_.tensor(sublayer, weight, index).name, matrix, row - first, rows,
-                  panel_quantiser(kernels::RangeSearch::kClip), 0,
-                  {staging.data() + (run.offset - window.offset), static_cast<size_t>(run.bytes)},
-                  {to, static_cast<size_t>(made)});
-      take_rows(sublayer, weight, row, rows, to);
+      const std::span<std::byte> to = staging.subspan(static_cast<size_t>(room), made);
+      import_piece(model_.tensor(sublayer, weight, index).name, matrix, piece,
+                   panel_quantiser(kernels::RangeSearch::kClip), 0,
+                   read_piece(matrix, piece, staging.first(static_cast<size_t>(room))), to);
+      take_rows(sublayer, weight, first + piece.first_row, piece.rows, to.data());
     }
-    begin += home;
   }
 }
 
-WeightStore::Part WeightStore::packed_part(const policy::PlanPart& planned, size_t sublayer) const {
+void WeightStore::repack_by_columns(size_t sublayer, size_t weight, int64_t expert,
+                                    std::span<std::byte> staging) {
+  if (home_rows(sublayer, weight, expert) == 0) return;
+  const auto index = static_cast<size_t>(expert);
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight, index);
+  const int64_t room = loaded_piece_bytes(matrix);
+  const auto made = static_cast<size_t>(imported_bytes(matrix, matrix.format));
+  SLUICE_ASSERT(room + static_cast<int64_t>(made) <= std::ssize(staging),
+                "the plan sizes the staging");
+  const std::span<std::byte> to = staging.subspan(static_cast<size_t>(room), made);
+  for (const ForeignRun& piece : pieces_of(matrix, 0, matrix.rows, room))
+    import_piece(model_.tensor(sublayer, weight, index).name, matrix, piece,
+                 panel_quantiser(kernels::RangeSearch::kClip), 0,
+                 read_piece(matrix, piece, staging.first(static_cast<size_t>(room))), to);
+  take_matrix(sublayer, weight, expert, to.data());
+}
+
+WeightStore::Part WeightStore::packed_part(const policy::PlanPart& planned, size_t sublayer,
+                                           int64_t slot_bytes) const {
   const auto weight = static_cast<size_t>(planned.weight);
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   Part part{weight, planned.rows, true, false, 0};
   for_each_expert(shape, planned.row, planned.rows, [&](size_t expert, int64_t row, int64_t rows) {
-    part.bytes +=
-        ForeignArrivals::window_bytes(*model_.foreign(sublayer, weight, expert), row, rows);
+    part.bytes += ForeignArrivals::read_bytes(*model_.foreign(sublayer, weight, expert), row, rows,
+                                              slot_bytes);
   });
   part.required_bytes = model_.shape().rows_bytes(shape, planned.rows);
   part.packed_row = planned.row;
@@ -241,7 +257,7 @@ void WeightStore::read_packed(const Part& part, size_t sublayer, std::byte* to,
   const WeightShape& shape = model.sublayers[sublayer].weights[part.weight];
   int64_t arrivals = 0;
   for_each_expert(shape, part.packed_row, part.rows, [&](size_t, int64_t, int64_t) { ++arrivals; });
-  const auto joined = std::make_shared<Joined>(arrivals, std::move(done));
+  const auto joined = std::make_shared<JoinedReads>(arrivals, std::move(done));
   for_each_expert(shape, part.packed_row, part.rows, [&](size_t expert, int64_t row, int64_t rows) {
     const ForeignMatrix& matrix = *model_.foreign(sublayer, part.weight, expert);
     const auto bytes = static_cast<size_t>(imported_row_bytes(matrix, rows));
@@ -249,7 +265,7 @@ void WeightStore::read_packed(const Part& part, size_t sublayer, std::byte* to,
                      &matrix,
                      row,
                      rows,
-                     file(*matrix.parts.front()),
+                     files_,
                      {to, bytes}},
                     [joined](std::exception_ptr error) { joined->read_done(std::move(error)); });
     to += model.rows_bytes(shape, rows);
@@ -262,7 +278,7 @@ void WeightStore::load_packed_slots(size_t sublayer, int32_t first_part,
   const int64_t slots = experts_.layers[sublayer].slots;
   const auto loaded = std::make_shared<std::promise<void>>();
   std::future<void> all = loaded->get_future();
-  const auto joined = std::make_shared<Joined>(slots, [loaded](std::exception_ptr error) {
+  const auto joined = std::make_shared<JoinedReads>(slots, [loaded](std::exception_ptr error) {
     error ? loaded->set_exception(std::move(error)) : loaded->set_value();
   });
   for (int32_t slot = 0; slot < static_cast<int32_t>(slots); ++slot) {
@@ -278,7 +294,8 @@ void WeightStore::gather_packed(size_t sublayer, size_t weight, const std::byte*
                                 float* out) const {
   const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
   std::vector<std::byte> made(static_cast<size_t>(imported_row_bytes(matrix, 1)));
-  matrix.decoder({{row, static_cast<size_t>(matrix.file_row_bytes)}})->values(0, out);
+  const ForeignBytes parts{{row, static_cast<size_t>(matrix.row_bytes())}};
+  matrix.decoder(parts, {0, 1, 0, matrix.cols})->values(0, out);
   kernels::convert(DType::kF32, out, matrix.format.dtype, made.data(), matrix.cols);
   kernels::convert(matrix.format.dtype, made.data(), DType::kF32, out, matrix.cols);
 }

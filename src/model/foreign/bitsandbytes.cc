@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
@@ -39,11 +40,18 @@ class Int8Decoder final : public ForeignDecoder {
       out[col] = scale(row) * static_cast<float>(element<int8_t>(parts_[0], row * cols_ + col));
   }
   bool codes(int64_t row, int64_t, uint8_t* out, float& scale_out, float& zero) const override {
-    scale_out = scale(row);
-    zero = 128;
+    scale(row, 0, scale_out, zero);
     for (int64_t col = 0; col < cols_; ++col)
       out[col] = static_cast<uint8_t>(element<int8_t>(parts_[0], row * cols_ + col) + 128);
     return true;
+  }
+  bool scale(int64_t row, int64_t, float& scale_out, float& zero) const override {
+    scale_out = scale(row);
+    zero = 128;
+    return true;
+  }
+  std::optional<CodeWords> words() const override {
+    return CodeWords{parts_[0].data(), cols_, 4, WordOrder::kSignedBytes};
   }
 
  private:
@@ -52,12 +60,26 @@ class Int8Decoder final : public ForeignDecoder {
   const ForeignBytes& parts_;
 };
 
+// A matrix of 4-bit codes.
+struct FourBits {
+  int64_t rows = 0, cols = 0;
+  int64_t group = 0;  // of ours
+  bool keeps_codes = false;
+  int64_t unit_rows = 1;  // that are whole blocks
+  std::string name;
+};
+
 // Parts: codes, absmax, codebook, state; then nested absmax and codebook.
 class FourBitDecoder final : public ForeignDecoder {
  public:
-  FourBitDecoder(const ForeignMatrix& matrix, bool is_nf4, const std::string& name,
-                 const ForeignBytes& parts)
-      : cols_(matrix.cols), group_(matrix.format.group), is_nf4_(is_nf4), parts_(parts) {
+  FourBitDecoder(const FourBits& matrix, const ForeignRun& run, const ForeignBytes& parts)
+      : cols_(matrix.cols),
+        group_(matrix.group),
+        keeps_codes_(matrix.keeps_codes),
+        skipped_(rows_into_unit(run, matrix.unit_rows, 0) * matrix.cols),
+        first_block_((run.first_row * matrix.cols - skipped_) / kBlock),
+        parts_(parts) {
+    const std::string& name = matrix.name;
     try {
       const auto* text = reinterpret_cast<const char*>(parts[3].data());
       const auto state = nlohmann::json::parse(text, text + parts[3].size());
@@ -70,7 +92,7 @@ class FourBitDecoder final : public ForeignDecoder {
       if (parts.size() > 4) {
         offset_ = state.at("nested_offset").get<float>();
         nested_block_ = state.at("nested_blocksize").get<int64_t>();
-        const auto blocks = static_cast<int64_t>(parts[1].size());
+        const int64_t blocks = matrix.rows * matrix.cols / kBlock;
         const auto nested = static_cast<int64_t>(parts[4].size()) / 4;
         if (nested_block_ < 1 || (blocks + nested_block_ - 1) / nested_block_ != nested)
           refuse(fmt::format("{}: {} nested blocks for {} blocks", name, nested, blocks));
@@ -82,19 +104,29 @@ class FourBitDecoder final : public ForeignDecoder {
 
   void values(int64_t row, float* out) const override {
     for (int64_t col = 0; col < cols_; ++col) {
-      const int64_t at = row * cols_ + col;
+      const int64_t at = skipped_ + row * cols_ + col;
       out[col] = element<float>(parts_[2], code(at)) * scale(at / kBlock);
     }
   }
 
   bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
              float& zero) const override {
-    if (!is_nf4_) return false;
+    if (!scale(row, group, scale_out, zero)) return false;
     const int64_t first = row * cols_ + group * group_;
-    scale_out = scale(first / kBlock);
-    zero = 0;
     for (int64_t i = 0; i < group_; ++i) out[i] = code(first + i);
     return true;
+  }
+
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero) const override {
+    if (!keeps_codes_) return false;
+    scale_out = scale((row * cols_ + group * group_) / kBlock);
+    zero = 0;
+    return true;
+  }
+
+  std::optional<CodeWords> words() const override {
+    if (!keeps_codes_) return std::nullopt;
+    return CodeWords{parts_[0].data(), cols_ / 2, 4, WordOrder::kHighNibblesFirst};
   }
 
  private:
@@ -105,13 +137,16 @@ class FourBitDecoder final : public ForeignDecoder {
   float scale(int64_t block) const {
     if (parts_.size() <= 4) return element<float>(parts_[1], block);
     const auto code = element<uint8_t>(parts_[1], block);
-    return element<float>(parts_[5], code) * element<float>(parts_[4], block / nested_block_) +
+    return element<float>(parts_[5], code) *
+               element<float>(parts_[4], (first_block_ + block) / nested_block_) +
            offset_;
   }
 
   int64_t cols_;
   int64_t group_;
-  bool is_nf4_;
+  bool keeps_codes_;
+  int64_t skipped_;      // elements before the run's first row
+  int64_t first_block_;  // of the run
   const ForeignBytes& parts_;
   float offset_ = 0;
   int64_t nested_block_ = 256;
@@ -147,7 +182,10 @@ class BitsAndBytes final : public ForeignWeights {
         parts.refuse(".weight_format", "is not one u8");
       out.parts.push_back(form);
     }
-    out.decoder = [cols = weight.cols](const ForeignBytes& bytes) {
+    out.cut = ForeignMatrix::Cut::kRows;
+    out.steps = {{1, weight.cols}, {1, 4}};
+    out.steps.resize(out.parts.size());
+    out.decoder = [cols = weight.cols](const ForeignBytes& bytes, const ForeignRun&) {
       return std::make_unique<Int8Decoder>(cols, bytes);
     };
     return out;
@@ -179,10 +217,15 @@ class BitsAndBytes final : public ForeignWeights {
       out.parts.push_back(nested);
       out.parts.push_back(parts.need(".weight.nested_quant_map", {DType::kF32}, {256}));
     }
-    out.decoder = [format = out.format, rows = weight.rows, cols = weight.cols,
-                   is_nf4 = keeps_codes, name = stem + ".weight"](const ForeignBytes& bytes) {
-      return std::make_unique<FourBitDecoder>(ForeignMatrix{format, rows, cols, {}, {}}, is_nf4,
-                                              name, bytes);
+    const int64_t unit = kBlock / std::gcd(weight.cols, kBlock);
+    out.cut = ForeignMatrix::Cut::kRows;
+    out.steps = {{unit, unit * weight.cols / 2},
+                 {unit, unit * weight.cols / kBlock * dtype_bytes(absmax->dtype)}};
+    out.steps.resize(out.parts.size());
+    const FourBits bits{weight.rows, weight.cols, out.format.group,
+                        keeps_codes, unit,        stem + ".weight"};
+    out.decoder = [bits](const ForeignBytes& bytes, const ForeignRun& run) {
+      return std::make_unique<FourBitDecoder>(bits, run, bytes);
     };
     return out;
   }

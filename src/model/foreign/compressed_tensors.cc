@@ -34,7 +34,8 @@ struct Layout {
 
 class Decoder final : public ForeignDecoder {
  public:
-  Decoder(const Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {
+  Decoder(const Layout& layout, const ForeignRun& run, const ForeignBytes& parts)
+      : layout_(layout), run_(run), parts_(parts) {
     if (layout.indices >= 0)
       check_groups(parts[static_cast<size_t>(layout.indices)], layout.cols, layout.groups,
                    "weight_g_idx");
@@ -52,14 +53,10 @@ class Decoder final : public ForeignDecoder {
 
   bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
              float& zero_out) const override {
-    if (layout_.indices >= 0) return false;
+    if (!scale(row, group, scale_out, zero_out)) return false;
     const int64_t columns = layout_.format.group > 0 ? layout_.format.group : layout_.cols;
     const int64_t first = group * columns;
-    scale_out = scale(row, group_of(first));
-    const int64_t offset = layout_.format.encoding == Encoding::kInt4 ? 8 : 128;
-    const int64_t zero_point = zero(row, group_of(first));
-    zero_out = static_cast<float>(zero_point + offset);
-    if (layout_.format.encoding == Encoding::kInt8 && zero_point != 0) return false;
+    const int64_t offset = code_offset();
     for (int64_t i = 0; i < columns; ++i) {
       if (layout_.format.encoding == Encoding::kFp8) {
         out[i] = element<uint8_t>(parts_[0], row * layout_.cols + first + i);
@@ -71,7 +68,26 @@ class Decoder final : public ForeignDecoder {
     return true;
   }
 
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
+    if (layout_.indices >= 0) return false;
+    const int64_t at = group_of(group * (layout_.format.group > 0 ? layout_.format.group : 0));
+    scale_out = scale(row, at);
+    const int64_t zero_point = zero(row, at);
+    zero_out = static_cast<float>(zero_point + code_offset());
+    return layout_.format.encoding != Encoding::kInt8 || zero_point == 0;
+  }
+
+  std::optional<CodeWords> words() const override {
+    if (layout_.indices >= 0) return std::nullopt;
+    const bool is_int4 = layout_.storage == Layout::Storage::kPacked && layout_.bits == 4;
+    const WordOrder order = is_int4                                     ? WordOrder::kNibbles
+                            : layout_.storage == Layout::Storage::kInt8 ? WordOrder::kSignedBytes
+                                                                        : WordOrder::kBytes;
+    return CodeWords{parts_[0].data(), is_int4 ? layout_.cols / 2 : layout_.cols, 4, order};
+  }
+
  private:
+  int64_t code_offset() const { return layout_.format.encoding == Encoding::kInt4 ? 8 : 128; }
   int64_t group_of(int64_t col) const {
     if (layout_.indices >= 0)
       return element<int32_t>(parts_[static_cast<size_t>(layout_.indices)], col);
@@ -94,7 +110,8 @@ class Decoder final : public ForeignDecoder {
     if (layout_.storage == Layout::Storage::kInt8)
       return element<int8_t>(zeros, row * layout_.groups + group);
     const int64_t n = 32 / layout_.bits;
-    return unpack(element<uint32_t>(zeros, row / n * layout_.groups + group), row % n);
+    const int64_t at = rows_into_unit(run_, n, 0) + row;
+    return unpack(element<uint32_t>(zeros, at / n * layout_.groups + group), at % n);
   }
   float scale(int64_t row, int64_t group) const {
     return float_element(parts_[1], layout_.scale_dtype,
@@ -102,6 +119,7 @@ class Decoder final : public ForeignDecoder {
   }
 
   Layout layout_;
+  ForeignRun run_;
   const ForeignBytes& parts_;
 };
 
@@ -218,13 +236,26 @@ class CompressedTensors final : public ForeignWeights {
                                                                   : Encoding::kInt8;
     out.format.group = is_scattered ? 32 : is_row ? 0 : *group;
     layout.format = out.format;
-    out.decoder = [layout](const ForeignBytes& bytes) {
-      return std::make_unique<Decoder>(layout, bytes);
+    out.decoder = [layout](const ForeignBytes& bytes, const ForeignRun& run) {
+      return std::make_unique<Decoder>(layout, run, bytes);
     };
+    cut_rows(layout, out);
     return out;
   }
 
  private:
+  static void cut_rows(const Layout& layout, ForeignMatrix& matrix) {
+    const bool is_packed = layout.storage == Layout::Storage::kPacked;
+    const int64_t n = is_packed ? 32 / layout.bits : 1;
+    matrix.cut = ForeignMatrix::Cut::kRows;
+    matrix.steps.resize(matrix.parts.size());  // whole, unless said
+    matrix.steps[0] = {1, is_packed ? layout.cols / n * 4 : layout.cols};
+    if (!layout.has_one_scale)
+      matrix.steps[1] = {1, layout.groups * dtype_bytes(layout.scale_dtype)};
+    if (layout.zeros >= 0)
+      matrix.steps[static_cast<size_t>(layout.zeros)] = {n, layout.groups * (is_packed ? 4 : 1)};
+  }
+
   void require_declared(const PartFinder& parts, const Layout& layout) const {
     const bool is_fp8 = layout.storage == Layout::Storage::kFp8;
     if (is_fp8 ? schemes_.has_fp8 : layout.bits == 4 ? schemes_.has_int4 : schemes_.has_int8)

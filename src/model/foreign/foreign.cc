@@ -14,15 +14,60 @@ const char* const kForeignMend =
 bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
 bool ForeignDecoder::parts(int64_t, int64_t, uint8_t*, int8_t*, float&) const { return false; }
 const std::byte* ForeignDecoder::row_bytes(int64_t) const { return nullptr; }
+std::optional<CodeWords> ForeignDecoder::words() const { return std::nullopt; }
+bool ForeignDecoder::scale(int64_t, int64_t, float&, float&) const { return false; }
 
 std::vector<io::TensorRows> ForeignWeights::parts(const WeightShape&) const { return {}; }
 
-ForeignMatrix::Run ForeignMatrix::run_of(int64_t first, int64_t count) const noexcept {
-  const int64_t begin = first / row_multiple * row_multiple;
+ForeignRun ForeignMatrix::run_of(const ForeignRun& wanted) const noexcept {
+  ForeignRun out = whole();
+  if (cut == Cut::kWhole) return out;
+  const bool by_rows = cut == Cut::kRows;
+  const int64_t first = by_rows ? wanted.first_row : wanted.first_col;
+  const int64_t count = by_rows ? wanted.rows : wanted.cols;
+  const int64_t begin = first / multiple * multiple;
   const int64_t end =
-      std::min(rows, (first + count + row_multiple - 1) / row_multiple * row_multiple);
-  return {begin, end - begin, parts.front()->offset + begin * file_row_bytes,
-          (end - begin) * file_row_bytes};
+      std::min(by_rows ? rows : cols, (first + count + multiple - 1) / multiple * multiple);
+  (by_rows ? out.first_row : out.first_col) = begin;
+  (by_rows ? out.rows : out.cols) = end - begin;
+  return out;
+}
+
+std::vector<ForeignMatrix::Range> ForeignMatrix::ranges(const ForeignRun& run) const {
+  std::vector<Range> out;
+  const int64_t first = cut == Cut::kRows ? run.first_row : run.first_col;
+  const int64_t count = cut == Cut::kRows ? run.rows : run.cols;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const io::TensorEntry& part = *parts[i];
+    out.push_back({part.offset, part.bytes});
+    if (cut == Cut::kWhole || steps[i].step == 0) continue;
+    const auto [step, unit_bytes, skipped] = steps[i];
+    const int64_t begin = (skipped + first) / step * unit_bytes;
+    const int64_t end = (skipped + first + count + step - 1) / step * unit_bytes;
+    out.back().offset += begin;
+    out.back().bytes = std::min(end, part.bytes) - begin;
+  }
+  return out;
+}
+
+int64_t ForeignMatrix::bytes(const ForeignRun& run) const {
+  int64_t all = 0;
+  for (const Range& range : ranges(run)) all += range.bytes;
+  return all;
+}
+
+ForeignBytes ForeignMatrix::within(const ForeignBytes& all, const ForeignRun& run) const {
+  ForeignBytes out;
+  const std::vector<Range> needed = ranges(run);
+  for (size_t i = 0; i < parts.size(); ++i)
+    out.push_back(all[i].subspan(static_cast<size_t>(needed[i].offset - parts[i]->offset),
+                                 static_cast<size_t>(needed[i].bytes)));
+  return out;
+}
+
+int64_t ForeignMatrix::row_bytes() const noexcept {
+  const bool is_one = cut == Cut::kRows && steps.size() == 1 && steps.front().step == 1;
+  return is_one ? steps.front().bytes : 0;
 }
 
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,

@@ -11,16 +11,25 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "src/base/code_words.h"
 #include "src/base/weight_format.h"
 #include "src/model/config.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice {
 
-/// The bytes of a matrix's tensors, in the order of ForeignMatrix::parts.
+/// The bytes of a matrix's tensors, in the order of ForeignMatrix::parts: of a run those that
+/// ForeignMatrix::ranges() says.
 using ForeignBytes = std::vector<std::span<const std::byte>>;
 
-/// Reads one matrix. Refers to what it was made from.
+/// Whole rows of a matrix, or some columns of all of them.
+struct ForeignRun {
+  int64_t first_row = 0, rows = 0;
+  int64_t first_col = 0, cols = 0;
+};
+
+/// Reads one matrix, or a run of it: rows, columns and groups are counted from its first. Refers to
+/// what it was made from.
 class ForeignDecoder {
  public:
   virtual ~ForeignDecoder() = default;
@@ -35,28 +44,54 @@ class ForeignDecoder {
   /// Row `row` as its one part has it: blocks or elements of that tensor's type, one behind the
   /// other, whose values are the row's. Null: rows do not lie so.
   virtual const std::byte* row_bytes(int64_t row) const;
+  /// Where the codes lie that codes() gives, of row 0 on; and what it gives beside them. Nothing,
+  /// or false: codes() must be asked.
+  virtual std::optional<CodeWords> words() const;
+  virtual bool scale(int64_t row, int64_t group, float& scale, float& zero) const;
 };
 
 /// A matrix of another tool, and how its values come out.
 struct ForeignMatrix {
+  /// What can be read without the rest: a run of rows, or of columns where the tool has matrices
+  /// turned, or nothing.
+  enum class Cut : uint8_t { kWhole, kRows, kColumns };
+  /// Of a part so many bytes for each `step` rows (columns); step 0: all runs need all of it.
+  struct Step {
+    int64_t step = 0;
+    int64_t bytes = 0;
+    int64_t skipped = 0;  ///< rows of the part before the matrix's first
+  };
+  /// Of a part, in its file.
+  struct Range {
+    int64_t offset = 0, bytes = 0;
+  };
+
   WeightFormat format;  ///< what it becomes where nothing else is asked; plain or quantised
   int64_t rows = 0, cols = 0;
   std::vector<const io::TensorEntry*> parts;
-  /// For the bytes of all parts or, where rows can be read by themselves, of a run of rows that
-  /// begins at a multiple of row_multiple: rows are counted from its first.
-  std::function<std::unique_ptr<ForeignDecoder>(const ForeignBytes&)> decoder;
-  /// Of the one part of a matrix whose rows lie one below the other: bytes of a row. 0: the matrix
-  /// can only be read whole.
-  int64_t file_row_bytes = 0;
-  int64_t row_multiple = 1;  ///< within so many rows their order may be another
+  /// For what ranges() says of a run that run_of() has given.
+  std::function<std::unique_ptr<ForeignDecoder>(const ForeignBytes&, const ForeignRun&)> decoder;
+  Cut cut = Cut::kWhole;
+  std::vector<Step> steps;  ///< [part] of what can be cut
+  int64_t multiple = 1;     ///< runs begin and end at multiples of so many, or at the last
 
-  /// The rows to read for rows [first, first + count), and their bytes in the part's file.
-  struct Run {
-    int64_t first = 0, rows = 0;
-    int64_t offset = 0, bytes = 0;
-  };
-  Run run_of(int64_t first, int64_t count) const noexcept;
+  ForeignRun whole() const noexcept { return {0, rows, 0, cols}; }
+  /// The run to read for some rows (columns): with those around that it can't be read without.
+  ForeignRun run_of(const ForeignRun& wanted) const noexcept;
+  /// [part] What is read for a run that run_of() has given.
+  std::vector<Range> ranges(const ForeignRun& run) const;
+  int64_t bytes(const ForeignRun& run) const;  ///< of its ranges
+  /// What a run needs of the bytes of all parts.
+  ForeignBytes within(const ForeignBytes& all, const ForeignRun& run) const;
+  /// Rows that lie together in one part: bytes of one; else 0.
+  int64_t row_bytes() const noexcept;
 };
+
+/// Rows before a run's first in its unit of `step` rows, of a part that has `skipped` before the
+/// matrix: what a decoder adds to a row of its own.
+constexpr int64_t rows_into_unit(const ForeignRun& run, int64_t step, int64_t skipped) noexcept {
+  return (skipped + run.first_row) % step;
+}
 
 /// Which tensors hold which matrices, of one tool's format.
 class ForeignWeights {

@@ -25,6 +25,7 @@ struct Fp8Layout {
   int64_t cols = 0;
   int64_t block_rows = 0, block_cols = 0;
   int64_t scale_cols = 0;
+  bool has_one_scale = false;
   int64_t first_row = 0, rows = 0;  // of the matrix that the scales are of
   DType scale_dtype = DType::kF32;
   int64_t group_columns = 0;  // of ours
@@ -32,7 +33,11 @@ struct Fp8Layout {
 
 class Fp8Decoder final : public ForeignDecoder {
  public:
-  Fp8Decoder(const Fp8Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {}
+  Fp8Decoder(const Fp8Layout& layout, const ForeignRun& run, const ForeignBytes& parts)
+      : layout_(layout),
+        first_row_(layout.has_one_scale ? 0
+                                        : rows_into_unit(run, layout.block_rows, layout.first_row)),
+        parts_(parts) {}
 
   void values(int64_t row, float* out) const override {
     for (int64_t col = 0; col < layout_.cols; ++col)
@@ -43,9 +48,7 @@ class Fp8Decoder final : public ForeignDecoder {
              float& zero_out) const override {
     const int64_t first = group * layout_.group_columns;
     const int64_t count = std::min(layout_.group_columns, layout_.cols - first);
-    scale_out = scale(row, first);
-    zero_out = 0;
-    if (!std::isfinite(scale_out)) return false;
+    if (!scale(row, group, scale_out, zero_out)) return false;
     for (int64_t i = 0; i < count; ++i) {
       out[i] = code(row, first + i);
       if ((out[i] & 0x7f) == 0x7f) return false;
@@ -53,18 +56,31 @@ class Fp8Decoder final : public ForeignDecoder {
     return true;
   }
 
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
+    scale_out = scale(row, group * layout_.group_columns);
+    zero_out = 0;
+    return std::isfinite(scale_out);
+  }
+
+  std::optional<CodeWords> words() const override {
+    return CodeWords{parts_[0].data(), layout_.cols, 4, WordOrder::kBytes};
+  }
+
  private:
   uint8_t code(int64_t row, int64_t col) const {
     return element<uint8_t>(parts_[0], row * layout_.cols + col);
   }
   float scale(int64_t row, int64_t col) const {
-    const int64_t at = (layout_.first_row + row) / layout_.block_rows * layout_.scale_cols +
-                       col / layout_.block_cols;
+    const int64_t at = layout_.has_one_scale
+                           ? 0
+                           : (first_row_ + row) / layout_.block_rows * layout_.scale_cols +
+                                 col / layout_.block_cols;
     if (layout_.scale_dtype == DType::kU8) return e8m0_value(element<uint8_t>(parts_[1], at));
     return float_element(parts_[1], layout_.scale_dtype, at);
   }
 
   Fp8Layout layout_;
+  int64_t first_row_;  // of its block
   const ForeignBytes& parts_;
 };
 
@@ -86,6 +102,7 @@ Fp8Layout layout_of(const WeightShape& weight, bool is_part, const io::TensorEnt
     out.block_rows = 1;
   }
   out.scale_dtype = scales.dtype;
+  out.has_one_scale = io::element_count(scales.shape) == 1;
   return out;
 }
 
@@ -159,8 +176,13 @@ ForeignMatrix fp8_matrix(const WeightShape& weight, const PartFinder& codes,
   out.format.encoding = Encoding::kFp8;
   out.format.group = layout.scale_cols == 1 ? 0 : group_in(layout, scales, end);
   layout.group_columns = out.format.group_columns(weight.cols);
-  out.decoder = [layout](const ForeignBytes& bytes) {
-    return std::make_unique<Fp8Decoder>(layout, bytes);
+  out.cut = ForeignMatrix::Cut::kRows;
+  out.steps = {{1, weight.cols}, {}};
+  if (!layout.has_one_scale)
+    out.steps[1] = {layout.block_rows, layout.scale_cols * dtype_bytes(layout.scale_dtype),
+                    layout.first_row};
+  out.decoder = [layout](const ForeignBytes& bytes, const ForeignRun& run) {
+    return std::make_unique<Fp8Decoder>(layout, run, bytes);
   };
   return out;
 }

@@ -252,7 +252,8 @@ class GgufWeights final : public ForeignWeights {
           out.parts.back()->dtype != out.parts.front()->dtype)
         PartFinder(checkpoint_, name).refuse("", "is no bias of one type with the other");
     }
-    out.decoder = [dtype = out.parts[0]->dtype, cols = weight.cols](const ForeignBytes& bytes) {
+    out.decoder = [dtype = out.parts[0]->dtype, cols = weight.cols](const ForeignBytes& bytes,
+                                                                    const ForeignRun&) {
       return std::make_unique<TurnsDecoder>(dtype, cols, bytes);
     };
     return out;
@@ -273,7 +274,7 @@ class GgufWeights final : public ForeignWeights {
     const io::TensorEntry& values =
         need(stem + "attn_v_b.weight", {keys->shape[0], width, weight.cols});
     ForeignMatrix out{WeightFormat::plain(plain_), weight.rows, weight.cols, {keys, &values}, {}};
-    out.decoder = [keys, &values](const ForeignBytes& bytes) {
+    out.decoder = [keys, &values](const ForeignBytes& bytes, const ForeignRun&) {
       return std::make_unique<HeadsDecoder>(*keys, values, bytes);
     };
     return out;
@@ -297,8 +298,9 @@ class GgufWeights final : public ForeignWeights {
       throw Error(ErrorKind::kFile, fmt::format("{}: rows are no pairs in heads", tensor.name),
                   kForeignMend);
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
-    out.file_row_bytes = tensor.bytes / rows;
-    if (order.rows > 0) out.row_multiple = order.rows;
+    out.cut = ForeignMatrix::Cut::kRows;
+    out.steps = {{1, tensor.bytes / rows}};
+    if (order.rows > 0) out.multiple = order.rows;
     // Files have routers in f32, whatever the others are.
     const bool is_plain = tensor.blocks == BlockType::kNone;
     if (weight.is_never_quantised || weight.is_by_head || (!is_plain && !weight.may_be_quantised()))
@@ -306,7 +308,8 @@ class GgufWeights final : public ForeignWeights {
     else if (!is_plain)
       out.format = format_for(tensor.blocks);
     out.decoder = [&tensor, rows, cols, order, is_decay, added = weight.added](
-                      const ForeignBytes& bytes) -> std::unique_ptr<ForeignDecoder> {
+                      const ForeignBytes& bytes,
+                      const ForeignRun&) -> std::unique_ptr<ForeignDecoder> {
       if (is_decay) return std::make_unique<DecayDecoder>(tensor, rows, order, bytes);
       return std::make_unique<GgufDecoder>(tensor, rows, cols, order, added, bytes);
     };

@@ -28,11 +28,13 @@ struct Packing {
 
 class PackedDecoder final : public ForeignDecoder {
  public:
-  PackedDecoder(const Packing& packing, const ForeignMatrix& matrix, const ForeignBytes& parts)
+  PackedDecoder(const Packing& packing, int64_t ours, const ForeignRun& run,
+                const ForeignBytes& parts)
       : packing_(packing),
-        rows_(matrix.rows),
-        cols_(matrix.cols),
-        ours_(matrix.format.group),
+        rows_(run.rows),
+        cols_(run.cols),
+        first_col_(run.first_col),
+        ours_(ours),
         codes_(parts[0]),
         zeros_(parts[1]),
         scales_(parts[2]),
@@ -44,34 +46,65 @@ class PackedDecoder final : public ForeignDecoder {
   }
 
   void values(int64_t row, float* out) const override {
-    for (int64_t col = 0; col < cols_; ++col) {
-      const int64_t group = groups_ ? element<int32_t>(*groups_, col) : group_of(col);
-      out[col] = scale(row, group) * (static_cast<float>(code(row, col)) - zero(row, group));
+    // Groups follow activations in any order, so all of them are at hand.
+    const int64_t groups = std::ssize(scales_) / 2 / rows_, n = packing_.per_word();
+    std::vector<float> scales, zeros;
+    for (int64_t group = 0; group < groups; ++group) {
+      scales.push_back(scale(row, group));
+      zeros.push_back(zero(row, group));
+    }
+    const auto put = [&](int64_t col, uint32_t code) {
+      const auto group =
+          static_cast<size_t>(groups_ ? element<int32_t>(*groups_, col) : group_of(col));
+      out[col] = scales[group] * (static_cast<float>(code) - zeros[group]);
+    };
+    if (packing_.is_awq) {
+      for (int64_t col = 0; col < cols_; ++col) put(col, code(row, col));
+      return;
+    }
+    for (int64_t first = 0; first < cols_; first += n) {
+      const auto word = element<uint32_t>(codes_, first / n * rows_ + row);
+      for (int64_t i = 0; i < n; ++i) put(first + i, at(word, i));
     }
   }
 
   bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
              float& zero_out) const override {
-    if (groups_) return false;
+    if (!scale(row, group, scale_out, zero_out)) return false;
     const int64_t first = group * ours_;
-    scale_out = scale(row, group_of(first));
-    zero_out = zero(row, group_of(first));
-    if (packing_.bits == 8 && zero_out != 128) return false;
     for (int64_t i = 0; i < ours_; ++i) out[i] = static_cast<uint8_t>(code(row, first + i));
     return true;
+  }
+
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
+    if (groups_) return false;
+    scale_out = scale(row, group_of(group * ours_));
+    zero_out = zero(row, group_of(group * ours_));
+    return packing_.bits == 4 || zero_out == 128;
+  }
+
+  std::optional<CodeWords> words() const override {
+    if (groups_) return std::nullopt;
+    if (packing_.is_awq) return CodeWords{codes_.data(), 4, rows_ / 8 * 4, WordOrder::kRowNibbles};
+    return CodeWords{codes_.data(), 4, rows_ * 4,
+                     packing_.bits == 4 ? WordOrder::kNibbles : WordOrder::kBytes};
   }
 
  private:
   void require_in_order(std::span<const std::byte> indices) const {
     for (int64_t col = 0; col < cols_; ++col)
-      if (element<int32_t>(indices, col) != group_of(col))
+      if (element<int32_t>(indices, col) != first_group() + group_of(col))
         throw Error(ErrorKind::kFile,
                     fmt::format("g_idx puts column {} into group {}, but config.json has desc_act "
                                 "false: columns in order",
-                                col, element<int32_t>(indices, col)),
+                                first_col_ + col, element<int32_t>(indices, col)),
                     "set \"desc_act\" to true if the file is right");
   }
-  int64_t group_of(int64_t col) const { return packing_.group > 0 ? col / packing_.group : 0; }
+  int64_t first_group() const { return packing_.group > 0 ? first_col_ / packing_.group : 0; }
+  // Counted from the run's first, whose columns may begin within it.
+  int64_t group_of(int64_t col) const {
+    return packing_.group > 0 ? (first_col_ + col) / packing_.group - first_group() : 0;
+  }
   uint32_t at(uint32_t word, int64_t place) const {
     return word >> (packing_.bits * place) & ((1u << packing_.bits) - 1);
   }
@@ -98,7 +131,7 @@ class PackedDecoder final : public ForeignDecoder {
   }
 
   Packing packing_;
-  int64_t rows_, cols_, ours_;
+  int64_t rows_, cols_, first_col_, ours_;
   std::span<const std::byte> codes_;
   std::span<const std::byte> zeros_;
   std::span<const std::byte> scales_;
@@ -137,15 +170,30 @@ class PackedWeights final : public ForeignWeights {
                  parts.need(".scales", {DType::kF16}, {groups, weight.rows})};
     if (packing_.is_scattered || (!packing_.is_awq && parts.look(".g_idx")))
       out.parts.push_back(parts.need(".g_idx", {DType::kI32}, {weight.cols}));
-    out.decoder = [packing = packing_, rows = out.rows, cols = out.cols,
-                   format = out.format](const ForeignBytes& bytes) {
-      return std::make_unique<PackedDecoder>(packing, ForeignMatrix{format, rows, cols, {}, {}},
-                                             bytes);
+    out.decoder = [packing = packing_, ours = out.format.group](const ForeignBytes& bytes,
+                                                                const ForeignRun& run) {
+      return std::make_unique<PackedDecoder>(packing, ours, run, bytes);
     };
+    cut_columns(out);
     return out;
   }
 
  private:
+  // Some input columns lie together, of all rows; rows never do.
+  void cut_columns(ForeignMatrix& matrix) const {
+    const int64_t n = packing_.per_word(), rows = matrix.rows;
+    matrix.cut = ForeignMatrix::Cut::kColumns;
+    matrix.multiple = matrix.format.group;
+    const bool has_runs = packing_.group > 0 && !packing_.is_scattered;
+    const int64_t group = has_runs ? packing_.group : 0;
+    matrix.steps = {
+        packing_.is_awq ? ForeignMatrix::Step{1, rows / n * 4} : ForeignMatrix::Step{n, rows * 4},
+        {group, rows / n * 4},
+        {group, rows * 2},
+        {1, 4}};
+    matrix.steps.resize(matrix.parts.size());
+  }
+
   Packing packing_;
   const io::Checkpoint& checkpoint_;
 };

@@ -46,6 +46,18 @@ class Mxfp4Decoder final : public ForeignDecoder {
     return true;
   }
 
+  bool scale(int64_t row, int64_t group, float& scale, float& zero) const override {
+    const auto byte = element<uint8_t>(parts_[1], block_of(row, group));
+    scale = e8m0_value(byte);
+    zero = 0;
+    return byte <= kLargestScale;
+  }
+
+  std::optional<CodeWords> words() const override {
+    return CodeWords{parts_[0].data() + block_of(0, 0) * kBlockBytes,
+                     rows_.step * groups_ * kBlockBytes, 4, WordOrder::kNibbles};
+  }
+
  private:
   int64_t block_of(int64_t row, int64_t group) const {
     return (rows_.first_row + row * rows_.step) * groups_ + group;
@@ -97,7 +109,12 @@ class Mxfp4 final : public ForeignWeights {
     // As WeightShape::of_expert() has it, rows are counted through all experts.
     FusedRows rows = weight.fused;
     rows.first_row %= stack_rows(*out.parts[0], weight.cols);
-    out.decoder = [cols = weight.cols, rows](const ForeignBytes& bytes) {
+    // Those that lie between are read too.
+    const int64_t groups = weight.cols / kBlock, skipped = rows.first_row / rows.step;
+    rows.first_row %= rows.step;
+    out.cut = ForeignMatrix::Cut::kRows;
+    out.steps = {{1, rows.step * groups * kBlockBytes, skipped}, {1, rows.step * groups, skipped}};
+    out.decoder = [cols = weight.cols, rows](const ForeignBytes& bytes, const ForeignRun&) {
       return std::make_unique<Mxfp4Decoder>(cols, rows, bytes);
     };
     return out;

@@ -32,7 +32,8 @@ constexpr const char* kPart = ".stack";
 ForeignMatrix turned(const io::TensorEntry& tensor, const WeightShape& weight,
                      const FusedRows& rows) {
   ForeignMatrix out{WeightFormat::plain(tensor.dtype), weight.rows, weight.cols, {&tensor}, {}};
-  out.decoder = [dtype = tensor.dtype, rows, cols = weight.cols](const ForeignBytes& bytes) {
+  out.decoder = [dtype = tensor.dtype, rows, cols = weight.cols](const ForeignBytes& bytes,
+                                                                 const ForeignRun&) {
     return std::make_unique<TransposedDecoder>(dtype, rows, cols, bytes);
   };
   return out;
