@@ -12,6 +12,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/printable.h"
+#include "src/engine/packed_weights.h"
 #include "src/model/bound_model.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
@@ -77,8 +78,10 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
       for (const std::string& note : model.notes()) json["notes"].push_back(note);
       if (!model.foreign_method().empty())
         json["notes"].push_back(
-            fmt::format("{} weights run as they lie; sluice convert makes a store of them",
-                        model.foreign_method()));
+            fmt::format("{} weights run as they lie, {}; sluice convert makes a store of them",
+                        model.foreign_method(),
+                        streams_as_it_lies(model) ? "larger than memory too, repacked as they come"
+                                                  : "where they fit into memory"));
     } catch (const Error& error) {
       json["notes"].push_back(fmt::format("does not run: {}", in_flags(error.what())));
     }

@@ -38,8 +38,10 @@ struct Looked {
 constexpr double kPromptTokens = 512;
 constexpr double kNewTokens = 128;
 
-double predicted_rate(const ModelShape& shape, const policy::Profile& profile) {
+double predicted_rate(const BoundModel& bound, const policy::Profile& profile) {
+  const ModelShape& shape = bound.shape();
   app::PlanQuestion question;
+  question.packed = &bound;
   question.model = &shape;
   question.profile = &profile;
   question.host_bytes = memory_limit().available_bytes;
@@ -66,7 +68,7 @@ Looked look_at(const app::LocalModel& model, const std::optional<policy::Profile
         bound.foreign_method().empty() ? bound.shape().weights_name() : bound.foreign_method();
     if (profile) {
       try {
-        out.rate = predicted_rate(bound.shape(), *profile);
+        out.rate = predicted_rate(bound, *profile);
       } catch (const Error& error) {
         out.no_rate_because = error.text();
       }

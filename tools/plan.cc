@@ -101,6 +101,7 @@ policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop)
 
 struct Question {
   ModelShape model;
+  std::shared_ptr<const BoundModel> packed;  // whose shape that is, if another tool packed it
   policy::Profile profile;
   app::PlanQuestion asked;
   std::optional<policy::Policy> policy;  // to evaluate, instead of searching
@@ -157,6 +158,8 @@ void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
   leave_out_gpu(flags, q);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;
+  if (flags.weights.empty()) q.packed = app::planning_checkpoint(flags.model);
+  asked.packed = q.packed.get();
   asked.profile = &q.profile;
   if (!flags.device_memory.empty() && !q.profile.device)
     throw Error(ErrorKind::kUser, "--gpu-mem: this machine has no device",

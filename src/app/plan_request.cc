@@ -11,6 +11,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/engine/packed_weights.h"
 #include "src/engine/runners/attention_limits.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/engine/runners/workspace_areas.h"
@@ -141,6 +142,14 @@ ModelShape planning_model(const std::string& name_or_path) {
   return make_family_model(ModelConfig(text, name_or_path))->shape();
 }
 
+std::shared_ptr<const BoundModel> planning_checkpoint(const std::string& name_or_path) {
+  const bool is_model = !planning_shape(name_or_path) &&
+                        (path_kind(name_or_path) == PathKind::kFolder || io::is_gguf(name_or_path));
+  if (!is_model) return nullptr;
+  auto model = std::make_shared<const BoundModel>(BoundModel::open(name_or_path));
+  return model->foreign_method().empty() ? nullptr : model;
+}
+
 policy::SearchRequest plan_request(const PlanQuestion& question) {
   const ModelShape& model = *question.model;
   const policy::Profile& profile = *question.profile;
@@ -187,6 +196,8 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
       static_cast<int64_t>(static_cast<double>(question.job.sequences) *
                            (question.job.prompt_tokens + question.job.new_tokens));
   refuse_what_does_not_run(question, input);
+  if (question.packed)
+    set_packed_weights(*question.packed, std::max(profile.host.threads, 1), input);
   set_workspace(question, input);
   request.profile = question.profile;
   request.objective = question.objective;

@@ -16,9 +16,15 @@ namespace sluice::app {
 /// an unknown name (with the nearest ones), kFile for a bad file.
 ModelShape planning_model(const std::string& name_or_path);
 
+/// The checkpoint behind such a name, where another tool has packed its weights; else null.
+std::shared_ptr<const BoundModel> planning_checkpoint(const std::string& name_or_path);
+
 /// A model, a machine and a job, with what is already decided.
 struct PlanQuestion {
   const ModelShape* model = nullptr;
+  /// Whose shape it is, where weights are to run as another tool has packed them; repacking is
+  /// timed here, whatever machine is asked about.
+  const BoundModel* packed = nullptr;
   const policy::Profile* profile = nullptr;
   int64_t device_bytes = 0;  ///< budgets; 0: the profile's sizes
   int64_t host_bytes = 0;

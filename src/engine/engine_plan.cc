@@ -8,9 +8,9 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
+#include "src/engine/packed_weights.h"
 #include "src/engine/runners/attention_limits.h"
 #include "src/engine/runners/workspace_areas.h"
-#include "src/engine/stores/foreign_import.h"
 
 namespace sluice {
 
@@ -163,51 +163,6 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
     return backend->host_staging_bytes(*shape, attention, tokens, rank);
   };
 }
-bool comes_in_pieces(const ForeignMatrix& matrix) {
-  return matrix.cut != ForeignMatrix::Cut::kWhole;
-}
-
-// Of a piece: of a wide matrix some columns may be more than is usual.
-int64_t most_arrival_bytes(const BoundModel& model) {
-  int64_t most = policy::kArrivalBytes;
-  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
-    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
-      if (const ForeignMatrix* matrix = model.foreign(i, w); matrix && comes_in_pieces(*matrix))
-        most = std::max(most, round_up(smallest_piece_bytes(*matrix), policy::kDiskBlock));
-  return most;
-}
-
-// Bytes that are read for some rows; of several parts with what is read around each.
-int64_t arriving_bytes(const ForeignMatrix& matrix, int64_t row, int64_t rows) {
-  const int64_t parts = std::ssize(matrix.parts);
-  return matrix.bytes(matrix.run_of({row, rows, 0, matrix.cols})) +
-         (parts > 1 ? 2 * parts * policy::kDiskBlock : 0);
-}
-
-// PlanInput's: of experts' matrices for whole ones or for some rows of one, all of one type.
-int64_t packed_bytes(const BoundModel& model, size_t sublayer, size_t weight, int64_t row,
-                     int64_t rows) {
-  const ForeignMatrix* matrix = model.foreign(sublayer, weight);
-  if (!matrix) return 0;
-  const int64_t of_one = model.shape().sublayers[sublayer].weights[weight].expert_rows();
-  const bool is_whole = row % of_one == 0 && rows % of_one == 0;
-  if (!comes_in_pieces(*matrix) || (matrix->cut == ForeignMatrix::Cut::kColumns && !is_whole))
-    return -1;
-  if (rows % of_one > 0) return arriving_bytes(*matrix, row % of_one, rows);
-  return rows / of_one * arriving_bytes(*matrix, 0, of_one);
-}
-
-// Whether every matrix comes in pieces, but those that are multiplied head by head: a model of
-// which only these can't keeps these in memory.
-bool can_stream_packed(const BoundModel& model) {
-  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
-    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
-      if (const ForeignMatrix* matrix = model.foreign(i, w);
-          matrix && model.shape().sublayers[i].weights[w].kind != WeightKind::kVector &&
-          !model.shape().sublayers[i].weights[w].is_by_head && !comes_in_pieces(*matrix))
-        return false;
-  return true;
-}
 
 // Weights of another tool are repacked as they are loaded, or as they arrive from disk; those whose
 // rows can't be read by themselves stay in memory.
@@ -215,20 +170,8 @@ void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& optio
                              EngineInput& out) {
   if (model.foreign_method().empty()) return;
   out.repacked_path = model.path();
-  out.question.disk_reaches_device = false;
-  if (can_stream_packed(model)) {
-    out.question.packed_bytes = [&model](size_t sublayer, size_t weight, int64_t row,
-                                         int64_t rows) {
-      return packed_bytes(model, sublayer, weight, row, rows);
-    };
-    out.question.arrival_bytes = most_arrival_bytes(model);
-    const int threads = packed_repack_threads(out.threads);
-    out.question.repacked_bytes_per_second = measured_repack_rate(model, threads);
-    out.question.repack_core_share = static_cast<double>(threads) / out.threads;
-    return;
-  }
-  out.question.has_disk = false;
-  if (!options.policy) return;
+  set_packed_weights(model, out.threads, out.question);
+  if (out.question.packed_bytes || !options.policy) return;
   const policy::Policy& asked = *options.policy;
   if (asked.weights.disk + asked.kv.disk + asked.activations.disk > 0)
     throw Error(ErrorKind::kUser,
