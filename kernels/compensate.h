@@ -18,7 +18,7 @@ namespace sluice::kernels {
 /// U and D of the inputs of a layer.
 struct Compensation {
   int64_t cols = 0;
-  int64_t block = 0;  ///< columns that are taken together: those of a group, at most 128
+  int64_t block = 0;  ///< columns that are taken together: those of a group, at most 256
   /// For each block of columns [begin, end): rows k of U's columns, [end - begin, begin], then the
   /// triangle [end - begin, end - begin] of the block itself.
   std::vector<float> feedback;
@@ -43,8 +43,9 @@ std::optional<Compensation> compensation_of(std::span<float> hessian, int64_t co
 /// Quantises rows [row_count, cols] f32, row stride `ld`, into panels of format.panel_bytes(cols)
 /// each, the last filled up with rows of zeros. A group's scale is what quantise_panel() chooses
 /// for its columns as errors before them have left them, errors counting by D; one scale for a row
-/// is chosen for the row as it was. With U = 0 that is quantise_panel() of each panel, bit by bit.
-/// False where quantise_panel() says so. Runs on the calling thread's team.
+/// is chosen for the row as it was; a K type's d and m for its group, and small scales for each
+/// part, as its turn comes. With U = 0 that is quantise_panel() of each panel, bit by bit. False
+/// where quantise_panel() says so. Runs on the calling thread's team.
 bool quantise_compensated(const WeightFormat& format, RangeSearch search,
                           const Compensation& compensation, const float* rows, int64_t ld,
                           int64_t row_count, int64_t cols, std::byte* panels);

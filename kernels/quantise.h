@@ -30,10 +30,17 @@ constexpr float kClipStep = 0.02f;
 /// Quantises `row_count` rows (1 to 16) into one panel; missing rows become zeros.
 ///   rows  [row_count, cols] f32, row stride `ld`, all finite      panel  format.panel_bytes(cols)
 /// Every scale is a normal number or zero; a group of equal values comes back as close as its scale
-/// is stored. Returns false, with the panel undefined, when a value is not finite, (kInt4) a
-/// scale is past f16, or the format is a K type, which nothing is quantised to.
+/// is stored. K types are always searched, whatever `search` says: d, m and small scales for the
+/// least squared error that kernels/cpu/k_quantise.h finds. Returns false, with the panel
+/// undefined, when a value is not finite, a scale is past f16 (kInt4, kQ2K, kQ4K, kQ5K), a value
+/// past a quarter of f32's range (K types), or nothing is quantised to the format.
 bool quantise_panel(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
                     int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) noexcept;
+
+/// Whether quantise_panel() knows the format: of those that GGUF files bring, q2_k to q6_k alone.
+constexpr bool can_quantise_to(const WeightFormat& format) noexcept {
+  return format.encoding != Encoding::kPlain && format.encoding <= Encoding::kQ6K;
+}
 
 /// rows [row_count, cols] f32, row stride `ld` = the panel's first rows.
 void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_t row_count,
@@ -44,6 +51,11 @@ void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_
 /// zeros [16] (kInt4).
 void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
                 const float* scales, const float* zeros, std::byte* panel) noexcept;
+
+/// The lines of the codes [16][stride] of a group of a K type, or of what is kept like one
+/// (kernels/k_layout.h); `group`: where its lines begin.
+void pack_k_codes(Encoding encoding, const uint8_t* codes, int64_t stride,
+                  std::byte* group) noexcept;
 
 /// One group of a panel of kQ6K, kIq1 or kIq2, read from elsewhere: codes [16][columns] a byte
 /// each, scales [16][parts] of 16 columns (kernels/k_layout.h), d [16]. `group`: where its lines

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "kernels/quantise.h"
 #include "src/app/machine.h"
 #include "src/base/error.h"
 #include "src/text/utf8.h"
@@ -58,10 +59,10 @@ std::string read_text(const std::string& path, int64_t max_bytes) {
 
 WeightFormat weight_format_argument(const std::string& text, const std::string& flag) {
   const auto format = parse_weight_format(text);
-  if (!format || format->is_k())  // K types are kept from GGUF files, not made
-    throw Error(
-        ErrorKind::kUser, fmt::format("{} {} is no format of weights", flag, text),
-        "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4, or one with a group (int4-g128)");
+  if (!format || (format->is_quantised() && !kernels::can_quantise_to(*format)))
+    throw Error(ErrorKind::kUser, fmt::format("{} {} is no format of weights", flag, text),
+                "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4, one with a group (int4-g128), "
+                "or q2_k to q6_k");
   return *format;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/k_quantise.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
@@ -16,7 +17,7 @@ namespace sluice::kernels {
 
 namespace {
 constexpr int64_t kRows = WeightFormat::kPanelRows;
-constexpr int64_t kMostBlock = 128;
+constexpr int64_t kUsualBlock = 128, kMostBlock = kMostKColumns;
 constexpr int64_t kFactorBlock = 64;
 constexpr int kAttempts = 6;  // of damping, ten times as much each
 
@@ -176,7 +177,7 @@ class Run {
     zeros_.resize(scales_.size());
     if (by_row_) each_panel([&](int64_t panel) { choose_row_scales(panel); });
     for (int64_t begin = 0; begin < cols_ && good_; begin += compensation_.block) take(begin);
-    if (good_) each_panel([&](int64_t panel) { pack(panel); });
+    if (good_ && !format_.is_k()) each_panel([&](int64_t panel) { pack(panel); });
     return good_;
   }
 
@@ -251,6 +252,19 @@ class Run {
                             codes_.data() + first * stored_ + begin,
                             stored_,
                             nullptr};
+    if (format_.is_k()) {
+      take_k(panel, begin, call);
+    } else {
+      choose_and_round(panel, group, begin, call, scale, zero);
+    }
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = 0; i < count; ++i)
+        errors_[static_cast<size_t>((first + row) * cols_ + begin + i)] = errors[i * kRows + row];
+  }
+
+  void choose_and_round(int64_t panel, int64_t group, int64_t begin, CompensatedColumns& call,
+                        float* scale, float* zero) {
+    const int64_t count = call.count;
     if (!by_row_) {
       alignas(64) float expected[kMostBlock * kRows];
       float turned[kRows * kMostBlock];
@@ -264,9 +278,87 @@ class Run {
     std::copy_n(scales(panel, group), kRows, scale);
     std::copy_n(zeros(panel, group), kRows, zero);
     active_variant().compensate_columns(call);
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t i = 0; i < count; ++i)
-        errors_[static_cast<size_t>((first + row) * cols_ + begin + i)] = errors[i * kRows + row];
+  }
+
+  // A group of a K type: d and m for what its columns are to be if nothing in it were rounded; each
+  // part's small scales again when its turn comes; its lines.
+  void take_k(int64_t panel, int64_t begin, const CompensatedColumns& group) {
+    const Encoding encoding = format_.encoding;
+    const int64_t part_columns = k_layout(encoding).part_columns;
+    alignas(64) float expected[kMostBlock * kRows] = {};
+    alignas(64) float scale[kRows], minimum[kRows];
+    float weights[kMostBlock] = {};
+    std::copy_n(compensation_.importance.data() + begin, group.count, weights);
+    CompensatedColumns call = group;
+    call.expected = expected;
+    active_variant().compensate_columns(call);
+    KScalesOf16 scales;
+    if (!is_finite(expected, group.count) ||
+        !choose_k_scales(encoding, expected, weights, scales)) {
+      good_ = false;
+      return;
+    }
+    std::vector<float> values(group.values, group.values + group.count * kRows);
+    for (int64_t at = 0; at < group.count; at += part_columns) {
+      const auto part = static_cast<int>(at / part_columns);
+      call = part_of(group, at, std::min(part_columns, group.count - at));
+      call.values = values.data() + at * kRows;
+      add_earlier(group, at, call.count, values.data());
+      call.expected = expected + at * kRows;
+      active_variant().compensate_columns(call);
+      choose_k_part(encoding, part, expected, weights, scales);
+      for (int64_t row = 0; row < kRows; ++row) {
+        scale[row] = scales.d[row] * scales.s[part * kRows + row];
+        minimum[row] = scales.m[row] * scales.n[part * kRows + row];
+      }
+      call.expected = nullptr;
+      call.scale = scale;
+      call.zero = minimum;
+      active_variant().compensate_columns(call);
+    }
+    fill_up_codes(encoding, scales, group);
+    pack_k_group(encoding, scales, group.codes, group.code_stride,
+                 panels_ + panel * format_.panel_bytes(cols_) +
+                     begin / kMostBlock * k_layout(encoding).bytes());
+  }
+
+  // Of columns past the last: what is nearest to zeros.
+  static void fill_up_codes(Encoding encoding, const KScalesOf16& scales,
+                            const CompensatedColumns& group) {
+    if (group.count == kMostBlock) return;
+    alignas(64) const float zeros[kMostBlock * kRows] = {};
+    uint8_t codes[kMostBlock * kRows];
+    choose_k_codes(encoding, zeros, scales, codes, kMostBlock);
+    for (int64_t row = 0; row < kRows; ++row)
+      std::copy(codes + row * kMostBlock + group.count, codes + (row + 1) * kMostBlock,
+                group.codes + row * group.code_stride + group.count);
+  }
+
+  static bool is_finite(const float* values, int64_t columns) {
+    float check = 0;
+    for (int64_t i = 0; i < columns * kRows; ++i) check += values[i] * 0.0f;
+    return check == 0;
+  }
+
+  static CompensatedColumns part_of(const CompensatedColumns& group, int64_t at, int64_t count) {
+    CompensatedColumns out = group;
+    out.count = count;
+    out.originals += at * kRows;
+    out.triangle += at * group.stride + at;
+    out.errors += at * kRows;
+    out.codes += at;
+    return out;
+  }
+
+  // To the columns [at, at + count) of a group, what the errors before them in it add.
+  static void add_earlier(const CompensatedColumns& group, int64_t at, int64_t count,
+                          float* values) {
+    for (int64_t k = at; k < at + count; ++k)
+      for (int64_t j = 0; j < at; ++j) {
+        const float feedback = group.triangle[k * group.stride + j];
+        for (int64_t row = 0; row < kRows; ++row)
+          values[k * kRows + row] += group.errors[j * kRows + row] * feedback;
+      }
   }
 
   void pack(int64_t panel) {
@@ -323,7 +415,7 @@ size_t Compensation::triangle_at(int64_t begin) const noexcept {
 }
 
 int64_t compensation_block(const WeightFormat& format, int64_t cols) noexcept {
-  return format.group > 0 ? format.group_columns(cols) : kMostBlock;
+  return format.group > 0 ? format.group_columns(cols) : kUsualBlock;
 }
 
 std::optional<Compensation> compensation_of(std::span<float> hessian, int64_t cols, double damping,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/k_quantise.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/quantised_layout.h"
 
@@ -9,6 +10,9 @@ namespace sluice::kernels {
 
 bool quantise_panel(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
                     int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) noexcept {
+  if (!can_quantise_to(format)) return false;
+  if (format.is_k())
+    return quantise_k_panel(format, options.importance, rows, ld, row_count, cols, panel);
   return active_variant().quantise_rows(format, options, rows, ld, row_count, cols, panel);
 }
 

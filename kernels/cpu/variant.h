@@ -89,7 +89,7 @@ struct CompensatedColumns {
   const float* originals;  ///< [count][16] as they were
   const float* triangle;   ///< [count, stride] of the factor
   int64_t stride;
-  const float *scale, *zero;  ///< [16]
+  const float *scale, *zero;  ///< [16]; of a K type its part's d s and m n
   float* errors;              ///< [count][16]: originals less what codes stand for
   uint8_t* codes;             ///< [16][code_stride]
   int64_t code_stride;

@@ -106,24 +106,22 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
   }
 }
 
-void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* scales,
-                const float* d, std::byte* group) noexcept {
-  const KLayout layout = k_layout(format.encoding);
+void pack_k_codes(Encoding encoding, const uint8_t* codes, int64_t stride,
+                  std::byte* group) noexcept {
+  const KLayout layout = k_layout(encoding);
   const int of_pairs = layout.has_nibbles ? 4 : 0, of_bits = of_pairs + (layout.has_pairs ? 2 : 0);
-  std::memset(group, 0, static_cast<size_t>(layout.bytes()));
+  std::memset(group + layout.scale_bytes(), 0,
+              static_cast<size_t>(layout.bytes() - layout.scale_bytes()));
   const auto add = [](std::byte* line, int64_t row, uint32_t bits) {
     uint32_t word = 0;
     std::memcpy(&word, line + row * 4, 4);
     word |= bits;
     std::memcpy(line + row * 4, &word, 4);
   };
-  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row) {
-    for (int64_t word = 0; word < layout.scale_words; ++word)
-      std::memcpy(group + word * kQuantLine + row * 4, scales + row * layout.parts() + 4 * word, 4);
-    std::memcpy(group + layout.scale_words * kQuantLine + row * 4, d + row, 4);
+  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row)
     for (int64_t quad = 0; quad < layout.columns / 4; ++quad) {
       uint32_t four = 0;
-      std::memcpy(&four, codes + row * layout.columns + 4 * quad, 4);
+      std::memcpy(&four, codes + row * stride + 4 * quad, 4);
       four = (four & 0xff0000ffU) | (four & 0xff00U) << 8 | (four >> 8 & 0xff00U);  // byte_column
       std::byte* line = group + layout.scale_bytes() + quad / 8 * layout.block_lines() * kQuantLine;
       const int64_t v = quad % 8;
@@ -135,7 +133,17 @@ void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* 
       line += (of_bits - of_pairs) * kQuantLine;
       if (layout.has_bits) add(line, row, (four >> of_bits & 0x01010101U) << v);
     }
+}
+
+void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* scales,
+                const float* d, std::byte* group) noexcept {
+  const KLayout layout = k_layout(format.encoding);
+  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row) {
+    for (int64_t word = 0; word < layout.scale_words; ++word)
+      std::memcpy(group + word * kQuantLine + row * 4, scales + row * layout.parts() + 4 * word, 4);
+    std::memcpy(group + layout.scale_words * kQuantLine + row * 4, d + row, 4);
   }
+  pack_k_codes(format.encoding, codes, layout.columns, group);
 }
 
 namespace reference {

@@ -6,7 +6,7 @@ _NAMES = ("weights", "bits", "calibrate", "calibrate_tokens", "imatrix", "cpu_me
 
 def convert(model, destination, **options):
     """Writes a model (a folder, a store or a GGUF file) to the folder `destination` as a packed store, quantised to
-    `weights` ("int4", "int8-g128", ...), or to so many `bits` a weight (4.5: a format for each matrix), and with a PEFT
+    `weights` ("int4", "int8-g128", "q3_k", ...), or to so many `bits` a weight (4.5: a format for each matrix), and with a PEFT
     adapter merged into it (`lora`: its folder) where asked for. `calibrate`, a file of text, or `imatrix`, llama.cpp's
     importance matrix, says what the weights are multiplied with, so that less is lost: of the text the first
     `calibrate_tokens` (16384) are run, in `cpu_mem` bytes of memory or what is free. Broken off, it goes on when it is called again. Returns the destination."""

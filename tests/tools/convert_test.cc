@@ -127,7 +127,40 @@ TEST(ConvertCommand, RefusesToReplaceWhatItWasNotAskedTo) {
   fail({"convert", folder.path("none"), folder.path("other")}, 3, {folder.path("none")});
   fail({"convert", fixture_model("opt-tiny"), folder.path("other"), "--weights", "int5"}, 2,
        {"--weights", "int5"});
+  for (const char* kept_alone : {"q4_1", "iq2", "q3_k-g32", "q7_k"})
+    fail({"convert", fixture_model("opt-tiny"), folder.path("other"), "--weights", kept_alone}, 2,
+         {"--weights", kept_alone, "q2_k to q6_k"});
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
+}
+
+// What GGUF files bring is made too: of rows of 64 and 172 columns, filled up.
+TEST(ConvertCommand, KTypesAreMadeAndRunAsAnyOther) {
+  const TemporaryFolder folder;
+  const std::string text = folder.path("text"), store = folder.path("store");
+  std::string story;
+  for (const Golden& golden : goldens("stories260k")) story += golden.text + "\n";
+  write_file(text, story);
+  const Golden golden = goldens("stories260k").front();
+  for (const std::string type : {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k"}) {
+    succeed({"convert", fixture_model("stories260k"), store, "--overwrite", "--weights", type});
+    const auto model = succeed({"inspect", store, "--json"}).json()["model"];
+    EXPECT_EQ(model["weight_dtype"], type) << model;
+    const Ids expected = greedy(store, golden);
+    EXPECT_EQ(greedy(store, golden, {"--percent", "0", "0", "100", "0", "100", "0"}), expected);
+    const auto plain = read_folder(store);
+    succeed({"convert", fixture_model("stories260k"), store, "--overwrite", "--weights", type,
+             "--threads", "1"});
+    EXPECT_EQ(read_folder(store), plain) << type;
+    succeed({"convert", fixture_model("stories260k"), store, "--overwrite", "--weights", type,
+             "--calibrate", text});
+    EXPECT_NE(read_folder(store), plain) << type;
+    if (type >= "q4_k") {
+      EXPECT_EQ(succeed({"run", store, "-p", "Once upon a time", "-n", "8"}).out,
+                ", there was a little girl\n")
+          << type;
+    }
+    succeed({"plan", fixture_model("stories260k"), "--weights", type, "--hardware", "laptop-8gb"});
+  }
 }
 
 // A format for each matrix: inspect says which, and every way of running it gives its tokens.

@@ -3,12 +3,26 @@
 // rows.
 #include "kernels/cpu/generic/quantised_units.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/k_layout.h"
 
 namespace sluice::kernels {
 namespace {
 
+// Of a K type, by the formulas of choose_k_codes.
+inline VecU compensated_k_code(Encoding encoding, VecF x, VecF scale, VecF minimum, VecF& value) {
+  const KLayout layout = k_layout(encoding);
+  const float low = static_cast<float>(-layout.zero);
+  const float high = low + static_cast<float>((1 << layout.block_lines()) - 1);
+  const VecI is_some = scale != VecF{};
+  const VecF q = is_some ? (x + minimum) / (is_some ? scale : splat(1.0f)) : VecF{};
+  const VecF code = round_even(min_of(max_of(q, splat(low)), splat(high)));
+  value = code * scale - minimum;
+  return code_of(code - low);
+}
+
 // A column's codes, by the formulas of quantise_block, and the values that they stand for.
 inline VecU compensated_code(Encoding encoding, VecF x, VecF scale, VecF zero, VecF& value) {
+  if (encoding >= Encoding::kQ2K) return compensated_k_code(encoding, x, scale, zero, value);
   const VecF inverse = scale > VecF{} ? 1.0f / scale : VecF{};
   if (encoding == Encoding::kInt4) {
     const VecF code = int4_code(x, inverse, zero);

@@ -189,7 +189,6 @@ constexpr int lane_scale_bytes(Encoding encoding) {
 
 bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
                    int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) {
-  if (format.is_k()) return false;
   alignas(64) float block[kBlockColumns * kPanelRows];
   const int64_t columns = format.group_columns(cols);
   const int steps = options.search == RangeSearch::kClip ? kClipSteps : 1;
