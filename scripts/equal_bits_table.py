@@ -8,7 +8,7 @@ a shared library with llama.cpp's ggml_quantize_chunk (ggml.c, ggml-quants.c and
 `cc -shared -fPIC`). Its importance matrix is what llama-imatrix gathers: mean squares of each linear layer's inputs, here from
 transformers. Types by tensor are llama-quantize's for Llama. Its values, decoded by the gguf package, become f32 checkpoints, and
 everything is measured by `sluice eval` against f32. Rows that are no multiple of a type's block are filled up with zeros for it;
-bits a weight are the type's and those of the linear layers alone: embedding and head stay as they are everywhere. Prints Markdown.
+bits a weight are the type's, without what fills rows (but with --bits, which counts it), and those of the linear layers alone: embedding and head stay as they are everywhere. Prints Markdown.
 """
 import argparse
 import ctypes
@@ -26,10 +26,10 @@ from gguf.quants import dequantize
 from safetensors.torch import load_file, save_file
 
 PROGRAM = os.environ.get("SLUICE", "build/release/bin/sluice")
-OURS = ["int8", "int4-g32", "int4", "nf4", "int4-g128", "mxfp4"]
-BITS = {"int8": 8, "int4-g32": 5, "int4": 4.5, "nf4": 4.5, "int4-g128": 4.25, "mxfp4": 4.25}
-ASKED = [4.3, 4.5, 4.8, 5, 5.5, 6.56]  # --bits
-THEIRS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K_M", "Q4_K", "Q4_0", "IQ4_NL", "IQ4_XS"]
+BITS = {"int8": 8, "q6_k": 6.625, "q5_k": 5.5, "int4-g32": 5, "int4": 4.5, "nf4": 4.5, "q4_k": 4.5, "int4-g128": 4.25,
+        "mxfp4": 4.25, "q3_k": 3.5, "q2_k": 2.625}
+ASKED = [3.5, 4, 4.16, 4.25, 4.3, 4.5, 4.8, 5, 5.5, 6.56]  # --bits
+THEIRS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K_M", "Q4_K", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_M", "Q3_K", "IQ3_S", "IQ3_XXS", "Q2_K_M", "Q2_K"]
 TOKENS, WINDOW = 16384, 256
 
 
@@ -68,6 +68,12 @@ def type_of(asked, name, layers, important):
     """llama-quantize's choice for a tensor of Llama (llama_tensor_get_type), up to 3 query heads to a KV head."""
     layer = int(name.split(".")[2])
     more = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+    if asked == "Q3_K_M":
+        if "v_proj" in name and layer < 2 or "down_proj" in name and layer < layers // 16:
+            return "Q5_K"
+        return "Q4_K" if any(part in name for part in ("v_proj", "o_proj", "down_proj")) else "Q3_K"
+    if asked == "Q2_K_M":  # what llama-quantize calls Q2_K
+        return "Q3_K" if any(part in name for part in ("v_proj", "o_proj", "down_proj")) else "Q2_K"
     if asked == "Q4_K_M":
         return "Q6_K" if more and ("v_proj" in name or "down_proj" in name) else "Q4_K"
     if "down_proj" in name and layer < layers // 8:
@@ -142,7 +148,7 @@ def main():
         for factors in (None, importance):
             folder, bits = their_model(options, ggml, kind, factors, layers)
             measure(bits, f"llama.cpp {kind}" + (", importance matrix" if factors else ""), folder)
-    for kind in OURS:
+    for kind in BITS:
         for flags in ([], ["--calibrate", options.calibration, "--calibrate-tokens", TOKENS]):
             folder = os.path.join(options.workdir, "ours")
             sluice("convert", options.model, folder, "--overwrite", "--weights", kind, *flags)

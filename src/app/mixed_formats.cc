@@ -14,6 +14,9 @@ namespace sluice::app {
 
 namespace {
 constexpr int64_t kPanel = WeightFormat::kPanelRows;
+// Shares of outputs say little of errors as large as those of 2 and 3 bits: without a text such
+// types are for where nothing else fits (docs/perf/quantisation.md, "By bits a weight").
+constexpr double kCoarse = 16;
 constexpr double kSlack = 1e-9;  // of bits, for how they are written: 4.3 asked for is 4.3 had
 
 template <typename Visit>
@@ -89,7 +92,9 @@ class DamageEstimate {
       out = on_text(place, matrix, sample, columns);
     } else {
       for (const WeightFormat& format : formats_)
-        out.push_back(format.is_quantised() ? by_share(sample, columns, format) : 0);
+        out.push_back(format.is_quantised() ? by_share(sample, columns, format) *
+                                                  (format.code_bits() < 4 ? kCoarse : 1)
+                                            : 0);
     }
     // What can't be quantised is for convert to refuse, with the rows' numbers.
     for (double& damage : out)
@@ -153,7 +158,8 @@ class DamageEstimate {
 
 std::vector<WeightFormat> mixable_formats(const ModelShape& shape) {
   std::vector<WeightFormat> out;
-  for (const char* name : {"int4-g128", "int4-g64", "int4-g32", "int8"})
+  for (const char* name :
+       {"q2_k", "q3_k", "int4-g128", "int4-g64", "q4_k", "int4-g32", "q5_k", "q6_k", "int8"})
     out.push_back(parse_weight_format(name).value());
   out.push_back(WeightFormat::plain(shape.weight_dtype));
   return out;

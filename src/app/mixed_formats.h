@@ -21,8 +21,8 @@ namespace sluice::app {
 /// By index of the sublayer and of the matrix in it; of experts one for all.
 using Formats = std::map<std::pair<size_t, size_t>, WeightFormat>;
 
-/// What matrices may become, the first smallest: int4 with groups of 128, 64 and 32, int8, and the
-/// type that the model's plain matrices have.
+/// What matrices may become: K types, int4 with groups of 128, 64 and 32, int8, and last the type
+/// that the model's plain matrices have. Smaller before larger where rows are multiples of 256.
 std::vector<WeightFormat> mixable_formats(const ModelShape& shape);
 
 /// Bits a weight where every matrix has the smallest format, and where every one is plain.

@@ -45,8 +45,8 @@ struct WeightFormat {
 
   bool operator==(const WeightFormat&) const = default;
   bool is_quantised() const noexcept { return encoding != Encoding::kPlain; }
-  /// Whether it is one of GGUF's K types, or another that is kept as they are: made from such
-  /// files only.
+  /// Whether it is one of GGUF's K types, or another of its types that is kept as they are; from
+  /// kQ4_1 on: made from such files only.
   constexpr bool is_k() const noexcept { return encoding >= Encoding::kQ2K; }
   /// Bits of one code: 2 to 8; of plain elements their own.
   int64_t code_bits() const noexcept;

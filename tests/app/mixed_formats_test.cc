@@ -111,7 +111,10 @@ Damages flat_damages(const ModelShape& shape) {
   Damages out;
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
-      if (shape.sublayers[i].weights[w].may_be_quantised()) out[{i, w}] = {8, 7, 5, 1, 0};
+      if (shape.sublayers[i].weights[w].may_be_quantised())
+        for (const WeightFormat& format : mixable_formats(shape))
+          out[{i, w}].push_back(format.is_quantised() ? 9 - static_cast<double>(format.code_bits())
+                                                      : 0);
   return out;
 }
 
@@ -162,7 +165,7 @@ TEST(Bits, GoToTheMatrixThatSuffers) {
   const ModelShape shape = shape_of("llama-tiny-bf16");
   Damages damages = flat_damages(shape);
   const auto worst = std::next(damages.begin(), 3)->first;
-  damages[worst] = {8000, 7000, 5000, 1000, 0};
+  for (double& damage : damages[worst]) damage *= 1000;
   Formats formats = choose_formats(shape, damages, bit_range(shape).least + 1);
   EXPECT_FALSE(formats.at(worst).is_quantised());
   for (const auto& [place, format] : formats) EXPECT_EQ(format.is_quantised(), place != worst);

@@ -52,7 +52,9 @@ struct QuantisedStores {
 
 // A format of every matrix by turns, and no two neighbours alike.
 app::Formats mixed_formats(const ModelShape& shape) {
-  const std::vector<WeightFormat> formats = app::mixable_formats(shape);
+  std::vector<WeightFormat> formats = app::mixable_formats(shape);
+  std::erase_if(formats,
+                [](const WeightFormat& format) { return format.is_k(); });  // not for W4A8 on GPUs
   app::Formats out;
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
