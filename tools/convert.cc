@@ -201,7 +201,7 @@ Command add_convert(CLI::App& program) {
       "a scale (int4-g128); q2_k to q6_k: GGUF's K types (default: as they are)");
   parser->add_option(
       "--bits", flags->bits,
-      "bits a weight, scales included: a format for each matrix, int4 to as it is, so that least "
+      "bits a weight, scales included: a format for each matrix, q2_k to as it is, so that least "
       "is lost (4.5; best with --calibrate)");
   parser
       ->add_option("--int4-range", flags->range,

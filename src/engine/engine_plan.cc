@@ -169,9 +169,10 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
 void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& options,
                              EngineInput& out) {
   if (model.foreign_method().empty()) return;
-  out.repacked_path = model.path();
   set_packed_weights(model, out.threads, out.question);
-  if (out.question.packed_bytes || !options.policy) return;
+  if (out.question.packed_bytes) return;
+  out.repacked_path = model.path();
+  if (!options.policy) return;
   const policy::Policy& asked = *options.policy;
   if (asked.weights.disk + asked.kv.disk + asked.activations.disk > 0)
     throw Error(ErrorKind::kUser,

@@ -24,7 +24,7 @@ struct EngineInput {
   int threads = 1;
   int64_t memory_budget_bytes = 0;
   int64_t context_tokens = 0;
-  /// Of a checkpoint whose weights are repacked, as they are loaded or as they come; else empty.
+  /// Of a checkpoint whose weights are repacked as they are loaded and can't stream; else empty.
   std::filesystem::path repacked_path;
 };
 
