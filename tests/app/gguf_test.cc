@@ -226,11 +226,13 @@ std::string refusal(const fs::path& path, EngineOptions options, ErrorKind kind)
 }
 
 // What is too little for the plan's slots may be enough for a store.
-TEST_F(GgufModel, SaysThatAStoreStreamsWhatDoesNotFit) {
+// A store would need as much.
+TEST_F(GgufModel, AdvisesNoStoreWhereItStreamsItself) {
   const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf";
   EngineOptions options = testing::options_for(testing::greedy_requests({{5, 6}}, 2));
   options.memory_budget_bytes = 1 << 18;
-  EXPECT_NE(refusal(path, options, ErrorKind::kResource).find("sluice convert"), std::string::npos);
+  const std::string text = refusal(path, options, ErrorKind::kResource);
+  EXPECT_EQ(text.find("sluice convert"), std::string::npos) << text;
 }
 
 // Rows of matrices that lie the other way can't be read by themselves.
@@ -242,6 +244,11 @@ TEST(TransposedModel, StaysInMemory) {
       refusal(fs::path(SLUICE_FIXTURES) / "models" / "gpt2-tiny", options, ErrorKind::kUser);
   EXPECT_NE(text.find("sluice convert"), std::string::npos) << text;
   EXPECT_NE(text.find("share on disk"), std::string::npos) << text;
+  options.policy.reset();
+  options.memory_budget_bytes = 1 << 14;
+  const std::string short_of =
+      refusal(fs::path(SLUICE_FIXTURES) / "models" / "gpt2-tiny", options, ErrorKind::kResource);
+  EXPECT_NE(short_of.find("sluice convert"), std::string::npos) << short_of;
 }
 
 // What arrives as the file has it becomes what a store of it holds: the same policy gives the same
