@@ -321,7 +321,7 @@ TEST(CudaAttention, SinksTakeTheirShareAsTheReference) {
   EXPECT_EQ(merges, 2u);
   for (const int multiprocessors : {1, 4, 16}) expect_as_reference(one, multiprocessors);
   // Scores and sinks that no exponential holds.
-  const std::vector<float> large{-20000.0f, 20000.0f, 300.0f, 0.0f};
+  const std::vector<float> large{-20000.0f, 20000.0f, 300.0f, 0.0f, 20000.0f, -1.0f, -300.0f, 5.0f};
   split.sinks = large.data();
   Case far(split, {{2100, 1}, {1500, 2}, {90, 1}, {20, 60}}, seed++);
   far.scale_queries(300);
