@@ -7,8 +7,8 @@
 
 #include "io/checkpoint/packed_store.h"
 #include "src/app/calibration_source.h"
-#include "src/app/gguf_tokenizer.h"
 #include "src/app/merge_lora.h"
+#include "src/app/model_tokenizer.h"
 #include "src/app/quantisation.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -38,23 +38,6 @@ struct StopFlag {
   std::stop_callback<std::function<void()>> callback;
   explicit StopFlag(std::stop_token stop) : callback(std::move(stop), [this] { flag = true; }) {}
 };
-
-// What a GGUF file says of the model and its text, as files; a tokenizer beside it is better.
-void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
-  options.texts.emplace_back("config.json", model.config_text());
-  const std::filesystem::path& folder = model.checkpoint().folder();
-  for (const char* name :
-       {"tokenizer.json", "tokenizer.model", "tiktoken.model", "tokenizer_config.json"})
-    if (is_file(folder / name)) options.extra_files.push_back(folder / name);
-  if (text::Tokenizer::exists(folder)) return;
-  try {
-    for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
-                                                model.checkpoint().files().front().path.string()))
-      if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
-  } catch (const Error& error) {
-    std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
-  }
-}
 
 // What is done of the request is shown as it goes on: a bar for each kind of work.
 class Steps {
@@ -168,7 +151,10 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.quantise = panel_quantiser(search);
   options.quantiser_name = quantisation.name();
   if (adapter) options.quantiser_name += fmt::format(", merged {:016x}", adapter->fingerprint());
-  if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
+  if (model.checkpoint().format() == io::CheckpointFormat::kGguf)
+    app::add_gguf_files(model, options, [](const Error& error) {
+      std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
+    });
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
     progress.update(at.done_bytes, at.total_bytes,

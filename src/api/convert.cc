@@ -6,31 +6,17 @@
 
 #include "src/api/values.h"
 #include "src/app/calibration_source.h"
-#include "src/app/gguf_tokenizer.h"
 #include "src/app/merge_lora.h"
+#include "src/app/model_tokenizer.h"
 #include "src/app/open_model.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/engine/stores/panel_quantiser.h"
-#include "src/text/tokenizer.h"
 
 namespace sluice {
 
 namespace {
 constexpr auto kSearch = kernels::RangeSearch::kClip;
-
-// What a GGUF file says of the model and its text, as files; a tokenizer beside it is better.
-void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
-  options.texts.emplace_back("config.json", model.config_text());
-  const std::filesystem::path& folder = model.checkpoint().folder();
-  for (const char* name :
-       {"tokenizer.json", "tokenizer.model", "tiktoken.model", "tokenizer_config.json"})
-    if (is_file(folder / name)) options.extra_files.push_back(folder / name);
-  if (text::Tokenizer::exists(folder)) return;
-  for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
-                                              model.checkpoint().files().front().path.string()))
-    if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
-}
 
 app::QuantisationRequest request_of(const BoundModel& model, const ConvertOptions& options,
                                     std::stop_token cancel) {
@@ -75,7 +61,7 @@ ConvertReport convert(const std::filesystem::path& path, const std::filesystem::
   how.overwrite = options.overwrite;
   how.threads = options.threads;
   how.quantise = panel_quantiser(kSearch);
-  if (model->checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(*model, how);
+  if (model->checkpoint().format() == io::CheckpointFormat::kGguf) app::add_gguf_files(*model, how);
   how.stop = &stop;
   if (options.progress)
     how.progress = [&](const io::ConvertProgress& at) {

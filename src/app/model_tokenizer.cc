@@ -65,4 +65,22 @@ std::string gguf_tokenizer_config(const fs::path& model) {
   return content_of(files_within(model), "tokenizer_config.json");
 }
 
+void add_gguf_files(const BoundModel& model, io::ConvertOptions& options,
+                    const std::function<void(const Error&)>& no_tokenizer) {
+  options.texts.emplace_back("config.json", model.config_text());
+  const fs::path& folder = model.checkpoint().folder();
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "tiktoken.model", "tokenizer_config.json"})
+    if (is_file(folder / name)) options.extra_files.push_back(folder / name);
+  if (text::Tokenizer::exists(folder)) return;
+  try {
+    for (auto& file : gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
+                                           model.checkpoint().files().front().path.string()))
+      if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
+  } catch (const Error& error) {
+    if (!no_tokenizer) throw;
+    no_tokenizer(error);
+  }
+}
+
 }  // namespace sluice::app

@@ -1,9 +1,13 @@
 #pragma once
 // A model's tokenizer: from the files beside its weights, else from within them (GGUF).
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "io/convert/convert.h"
+#include "src/base/error.h"
+#include "src/model/bound_model.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice::app {
@@ -20,5 +24,11 @@ std::unique_ptr<text::Tokenizer> need_tokenizer(const std::filesystem::path& mod
 /// What tokenizer_config.json would say, chat template included, of a GGUF file that has a
 /// tokenizer; else empty.
 std::string gguf_tokenizer_config(const std::filesystem::path& model);
+
+/// Adds to a store of a GGUF file what the file says of the model and its text, as config.json and
+/// a tokenizer's files; a tokenizer beside the file is better. `no_tokenizer` is told where the
+/// file's kind is not read; empty: that is an error (kFile).
+void add_gguf_files(const BoundModel& model, io::ConvertOptions& options,
+                    const std::function<void(const Error&)>& no_tokenizer = {});
 
 }  // namespace sluice::app
