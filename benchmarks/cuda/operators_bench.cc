@@ -54,7 +54,7 @@ const RowOperator kOperators[] = {
      }},
     {"scale_rows", 8,
      [](const RowOperands& of) {
-       cuda::scale_rows(of.y, of.shape, 0.5F, of.positions, 100, of.stream);
+       cuda::scale_rows(of.y, of.shape, 0.5F, {of.positions, 0, 100}, of.stream);
      }},
     {"soft_cap", 8,
      [](const RowOperands& of) {

@@ -102,12 +102,13 @@ clamped_gate_kernel(kernels::ClampedGateShape clamp, const float* gate, const fl
 }
 
 SLUICE_KERNEL(kThreads)
-scale_rows_kernel(float* x, RowsShape shape, float factor, const int32_t* positions,
-                  int64_t period) {
+scale_rows_kernel(float* x, RowsShape shape, float factor, RowPositions at) {
   constexpr float kLn2 = 0.69314718055994531f;
   const int64_t row = block_x();
-  if (positions)
-    factor = 1.0f + factor * kLn2 * log2_of(1.0f + static_cast<float>(positions[row] / period));
+  if (at.positions) {
+    const int64_t periods = (at.positions[row] + at.shift) / at.period;
+    factor = 1.0f + factor * kLn2 * log2_of(1.0f + static_cast<float>(periods));
+  }
   for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
     x[row * shape.stride + col] *= factor;
 }
@@ -243,11 +244,11 @@ void clamped_gate(const kernels::ClampedGateShape& clamp, const float* gate, con
          gate, up, y, shape);
 }
 
-void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,
-                int64_t period, Stream stream) {
+void scale_rows(float* x, const RowsShape& shape, float factor, const RowPositions& at,
+                Stream stream) {
   if (shape.rows == 0) return;
   launch("scale_rows", scale_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
-         shape, factor, positions, period);
+         shape, factor, at);
 }
 
 void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream) {

@@ -17,10 +17,16 @@ void add_inplace(float* y, const float* x, int64_t n, Stream stream);
 /// y += bias in every row.
 void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream);
 
+/// Of rows that are scaled by position.
+struct RowPositions {
+  const int32_t* positions = nullptr;  ///< [rows], on the device; null: rows are scaled alike
+  int32_t shift = 0;                   ///< added to each
+  int64_t period = 1;
+};
 /// x *= factor; where there are positions, position_scale of the row's
 /// (kernels/elementwise.h).
-void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,
-                int64_t period, Stream stream);
+void scale_rows(float* x, const RowsShape& shape, float factor, const RowPositions& at,
+                Stream stream);
 /// x *= gains [cols] in every row.
 void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream);
 /// x = cap tanh(x / cap), n elements.

@@ -201,7 +201,7 @@ void CudaRunner::scale_hidden(const Operator& op) {
   const float factor = *host_vector(op.weight, 1);
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
-    cuda::scale_rows(piece.data, {piece.rows, cols, cols}, factor, nullptr, 1, stream());
+    cuda::scale_rows(piece.data, {piece.rows, cols, cols}, factor, {}, stream());
 }
 
 void CudaRunner::carry(Rows in) {
@@ -367,7 +367,7 @@ void CudaRunner::linear(const Operator& op, Rows in, Rows out) {
 }
 
 void CudaRunner::scale(const Operator& op, Rows in_out) {
-  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, nullptr, 1, stream());
+  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, {}, stream());
 }
 
 void CudaRunner::scale_columns(const Operator& op, Rows in_out) {
@@ -375,8 +375,8 @@ void CudaRunner::scale_columns(const Operator& op, Rows in_out) {
 }
 
 void CudaRunner::scale_by_position(const Operator& op, Rows in_out) {
-  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, tables_.positions(*batch_), op.offset,
-                   stream());
+  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor,
+                   {tables_.positions(*batch_), op.shift, op.offset}, stream());
 }
 
 void CudaRunner::regroup(const Operator& op, Rows in, Rows out) {

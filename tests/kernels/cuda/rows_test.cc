@@ -79,12 +79,16 @@ TEST(CudaRows, ScalesCapsAndRegroups) {
       positions.push_back(static_cast<int32_t>(random.between(0, 5000)));
     DeviceArray<float> y(x);
     DeviceArray<int32_t> at(positions);
-    scale_rows(y.data(), shape, 0.7f, nullptr, 1, nullptr);
-    scale_rows(y.data(), shape, 0.1f, at.data(), 100, nullptr);
+    scale_rows(y.data(), shape, 0.7f, {}, nullptr);
+    scale_rows(y.data(), shape, 0.1f, {at.data(), 0, 100}, nullptr);
+    scale_rows(y.data(), shape, 0.3f, {at.data(), 1, 5}, nullptr);
     auto expected = x;
     for (int64_t row = 0; row < shape.rows; ++row)
       reference::scale_inplace(expected.data() + row * shape.stride, 0.7f, shape.cols);
     reference::scale_by_position(expected.data(), shape.stride, positions.data(), 100, 0.1f,
+                                 shape.rows, shape.cols);
+    for (int32_t& position : positions) ++position;
+    reference::scale_by_position(expected.data(), shape.stride, positions.data(), 5, 0.3f,
                                  shape.rows, shape.cols);
     expect_near(y.values(), expected, 1e-5, 1e-6);
     const auto gains = random.normal(shape.cols);
