@@ -42,7 +42,7 @@ struct AttentionShape {
   bool has_values = true;
   int value_begin = 0;
   /// With a window: a position attends itself and those before it from the last whole multiple of
-  /// the window on. Of plain KV; no GPU computes it.
+  /// the window on. On the CPU of plain KV.
   bool is_chunked = false;
 
   /// Of a page: K and V of each KV head, or one for both.

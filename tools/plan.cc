@@ -107,20 +107,6 @@ struct Question {
   std::optional<policy::Policy> policy;  // to evaluate, instead of searching
 };
 
-// A GPU is left out of plans for what only the CPU computes; an emulated one is the CPU.
-void leave_out_gpu(const PlanFlags& flags, Question& q) {
-  const std::string what = q.model.only_on_cpu();
-  if (what.empty() || !q.profile.device || q.profile.device->threads > 0) return;
-  if (!flags.device_memory.empty() || flags.is_gpu_direct)
-    throw Error(ErrorKind::kUser,
-                fmt::format("{}: only the CPU computes {} so far", q.model.family, what),
-                "leave --gpu-mem and --gpu-direct out");
-  q.profile.device.reset();
-  q.profile.more_devices.clear();
-  std::fprintf(stderr, "sluice: planned without the GPU: only the CPU computes %s so far\n",
-               what.c_str());
-}
-
 policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy& start) {
   policy::SearchConstraints out;
   if (!flags.policy_file.empty() && !flags.percent.empty())
@@ -155,7 +141,6 @@ void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
   if (!flags.weights.empty())
     q.model.set_weights(weight_format_argument(flags.weights, "--weights"));
   q.profile = hardware_of(flags, stop);
-  leave_out_gpu(flags, q);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;
   if (flags.weights.empty()) q.packed = app::planning_checkpoint(flags.model);

@@ -45,7 +45,7 @@ class LatentSequences {
     arguments_.q = operands.floats(sequences * tokens * cols);
     arguments_.out = operands.floats(sequences * tokens * cols);
     arguments_.q_stride = arguments_.out_stride = cols;
-    arguments_.runs = operands.sent(runs);
+    arguments_.runs = operands.sent(plan_.runs);
     arguments_.pages = operands.sent(table);
     arguments_.items = operands.sent(plan_.items);
     arguments_.merges = operands.sent(plan_.merges);

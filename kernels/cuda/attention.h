@@ -44,6 +44,9 @@ struct AttentionMerge {
 
 /// What the host decides of one launch.
 struct AttentionPlan {
+  /// As `items` and `merges` count them: those that were given, cut where chunks begin, so that
+  /// what a block begins with is what each of its rows does.
+  std::vector<AttentionRun> runs;
   std::vector<AttentionItem> items;  ///< whole tiles of rows first, then those of few rows
   int64_t tile_items = 0;            ///< of `items`, the former
   std::vector<AttentionMerge> merges;
@@ -52,6 +55,7 @@ struct AttentionPlan {
 
 /// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256, in
 /// 16 bits of at most 512; one head of at most 576 columns whose keys are its values, in 16 bits.
+/// Chunks of codes begin where blocks of turned keys do.
 bool takes_attention(const kernels::AttentionShape& shape) noexcept;
 /// Whether a block of them has the shared memory that it needs.
 bool attention_fits(const kernels::AttentionShape& shape,
@@ -74,10 +78,10 @@ struct AttentionArguments {
   int64_t q_stride = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
-  const AttentionRun* runs = nullptr;
+  const AttentionRun* runs = nullptr;  ///< of the plan, copied to the device
   const std::byte* const* pages = nullptr;
   int64_t page_offset = 0;  ///< bytes added to every address: pages of a layer lie alike
-  const AttentionItem* items = nullptr;    ///< of the plan, copied to the device
+  const AttentionItem* items = nullptr;    ///< likewise
   const AttentionMerge* merges = nullptr;  ///< likewise
   float* workspace = nullptr;
 };

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_tiles.h"
@@ -7,6 +9,37 @@ namespace sluice::cuda {
 
 namespace {
 constexpr int64_t kLeastPositions = 256;  // of a split: less is not worth a merge
+
+// Items begin at a block of turned keys.
+int32_t position_unit(const kernels::AttentionShape& shape) {
+  const bool has_blocks =
+      shape.kv_dtype.is_quantised() && shape.page_tokens % KvFormat::kKeyBlock == 0;
+  return has_blocks ? static_cast<int32_t>(KvFormat::kKeyBlock) : 1;
+}
+
+// The first position that the one at `position` sees.
+int32_t oldest_seen(const kernels::AttentionShape& shape, int32_t position) {
+  if (shape.is_chunked) return position - position % shape.sliding_window;
+  return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) : 0;
+}
+
+std::vector<AttentionRun> cut_at_chunks(const kernels::AttentionShape& shape,
+                                        std::span<const AttentionRun> runs) {
+  std::vector<AttentionRun> out;
+  out.reserve(runs.size());
+  for (AttentionRun run : runs) {
+    while (shape.is_chunked) {
+      const int32_t count = shape.sliding_window - run.first_position % shape.sliding_window;
+      if (run.count <= count) break;
+      out.push_back({run.row_begin, run.first_page, run.first_position, count});
+      run.row_begin += count;
+      run.first_position += count;
+      run.count -= count;
+    }
+    out.push_back(run);
+  }
+  return out;
+}
 
 // Blocks that a token's query heads take where keys are the values.
 int64_t latent_tiles(const kernels::AttentionShape& shape) {
@@ -31,9 +64,7 @@ int64_t split_floats(const kernels::AttentionShape& shape) {
 AttentionPlan plan_latent(const kernels::AttentionShape& shape, std::span<const AttentionRun> runs,
                           const Multiprocessors& processors) {
   const int32_t group = shape.num_heads;
-  const auto oldest = [&](int32_t position) {
-    return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) : 0;
-  };
+  const auto oldest = [&](int32_t position) { return oldest_seen(shape, position); };
   AttentionPlan plan;
   int64_t positions = 0;  // of single tokens
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -72,65 +103,13 @@ AttentionPlan plan_latent(const kernels::AttentionShape& shape, std::span<const 
   plan.workspace_floats = used * split_floats(shape);
   return plan;
 }
-}  // namespace
 
-int attention_blocks(const kernels::AttentionShape& shape, const Multiprocessors& processors) {
-  if (!shape.has_values)
-    return blocks_that_fit(processors, kMostLatentBlocks,
-                           latent_shared_bytes(padded_latent_dim(shape.head_dim)));
-  const int most = shape.head_dim > kMostKeptDim
-                       ? kMostWideBlocks
-                       : most_attention_blocks(padded_head_dim(shape.head_dim));
-  return blocks_that_fit(processors, most, few_rows_shared_bytes(shape));
-}
-
-bool takes_attention(const kernels::AttentionShape& shape) noexcept {
-  if (!shape.has_values)
-    return shape.num_kv_heads == 1 && shape.head_dim <= kMostLatentDim && shape.sparsity >= 1 &&
-           (shape.kv_dtype == KvFormat(DType::kF16) || shape.kv_dtype == KvFormat(DType::kBF16));
-  if (shape.sparsity < 1) return false;
-  if (shape.kv_dtype.is_quantised()) return shape.head_dim <= kMostKeptDim;
-  return shape.head_dim <= kWideDim &&
-         (shape.kv_dtype.dtype == DType::kF16 || shape.kv_dtype.dtype == DType::kBF16);
-}
-
-bool attention_fits(const kernels::AttentionShape& shape,
-                    const Multiprocessors& processors) noexcept {
-  const int64_t bytes = shape.has_values ? few_rows_shared_bytes(shape)
-                                         : latent_shared_bytes(padded_latent_dim(shape.head_dim));
-  return bytes <= processors.shared_bytes - processors.beside;
-}
-
-int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
-                                   const Multiprocessors& processors) noexcept {
-  // Parts are rounded up, but only runs longer than a part are cut: at most twice as many.
-  return 2 * most_splits(shape, processors) * split_floats(shape);
-}
-
-int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
-                             const Multiprocessors& processors) noexcept {
-  if (!shape.has_values)
-    return rows * (latent_tiles(shape) + 1) +
-           2 * most_splits(shape, processors) * latent_tiles(shape);
-  const int64_t group = shape.num_heads / shape.num_kv_heads;
-  return rows * group / kFewRows + rows + 2 * most_splits(shape, processors);
-}
-
-AttentionPlan plan_attention(const kernels::AttentionShape& shape,
-                             std::span<const AttentionRun> runs,
-                             const Multiprocessors& processors) {
-  if (!shape.has_values) return plan_latent(shape, runs, processors);
+AttentionPlan plan_heads(const kernels::AttentionShape& shape, std::span<const AttentionRun> runs,
+                         const Multiprocessors& processors) {
   const int32_t group = shape.num_heads / shape.num_kv_heads;
   const int32_t tile_rows = tile_of(shape.head_dim);
-  // Items begin at a block of turned keys.
-  const auto unit = static_cast<int32_t>(shape.kv_dtype.is_quantised() &&
-                                                 shape.page_tokens % KvFormat::kKeyBlock == 0
-                                             ? KvFormat::kKeyBlock
-                                             : 1);
-  const auto oldest = [&](int32_t position) {
-    return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) / unit * unit
-                                    : 0;
-  };
+  const int32_t unit = position_unit(shape);
+  const auto oldest = [&](int32_t position) { return oldest_seen(shape, position) / unit * unit; };
   AttentionPlan plan;
   int64_t few_positions = 0;  // that runs of few rows attend
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -169,6 +148,61 @@ AttentionPlan plan_attention(const kernels::AttentionShape& shape,
           {static_cast<int32_t>(i), 0, at(part), at(part + 1), parts > 1 ? used++ : -1});
   }
   plan.workspace_floats = used * split_floats(shape);
+  return plan;
+}
+}  // namespace
+
+int attention_blocks(const kernels::AttentionShape& shape, const Multiprocessors& processors) {
+  if (!shape.has_values)
+    return blocks_that_fit(processors, kMostLatentBlocks,
+                           latent_shared_bytes(padded_latent_dim(shape.head_dim)));
+  const int most = shape.head_dim > kMostKeptDim
+                       ? kMostWideBlocks
+                       : most_attention_blocks(padded_head_dim(shape.head_dim));
+  return blocks_that_fit(processors, most, few_rows_shared_bytes(shape));
+}
+
+bool takes_attention(const kernels::AttentionShape& shape) noexcept {
+  if (!shape.has_values)
+    return shape.num_kv_heads == 1 && shape.head_dim <= kMostLatentDim && shape.sparsity >= 1 &&
+           (shape.kv_dtype == KvFormat(DType::kF16) || shape.kv_dtype == KvFormat(DType::kBF16));
+  if (shape.sparsity < 1) return false;
+  if (shape.kv_dtype.is_quantised())
+    return shape.head_dim <= kMostKeptDim &&
+           !(shape.is_chunked && shape.sliding_window % position_unit(shape) != 0);
+  return shape.head_dim <= kWideDim &&
+         (shape.kv_dtype.dtype == DType::kF16 || shape.kv_dtype.dtype == DType::kBF16);
+}
+
+bool attention_fits(const kernels::AttentionShape& shape,
+                    const Multiprocessors& processors) noexcept {
+  const int64_t bytes = shape.has_values ? few_rows_shared_bytes(shape)
+                                         : latent_shared_bytes(padded_latent_dim(shape.head_dim));
+  return bytes <= processors.shared_bytes - processors.beside;
+}
+
+int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
+                                   const Multiprocessors& processors) noexcept {
+  // Parts are rounded up, but only runs longer than a part are cut: at most twice as many.
+  return 2 * most_splits(shape, processors) * split_floats(shape);
+}
+
+int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
+                             const Multiprocessors& processors) noexcept {
+  if (!shape.has_values)
+    return rows * (latent_tiles(shape) + 1) +
+           2 * most_splits(shape, processors) * latent_tiles(shape);
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  return rows * group / kFewRows + rows + 2 * most_splits(shape, processors);
+}
+
+AttentionPlan plan_attention(const kernels::AttentionShape& shape,
+                             std::span<const AttentionRun> runs,
+                             const Multiprocessors& processors) {
+  std::vector<AttentionRun> cut = cut_at_chunks(shape, runs);
+  AttentionPlan plan =
+      shape.has_values ? plan_heads(shape, cut, processors) : plan_latent(shape, cut, processors);
+  plan.runs = std::move(cut);
   return plan;
 }
 

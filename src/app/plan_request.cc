@@ -158,12 +158,6 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
     if (!(value >= 1 && value <= 1e9))
       throw Error(ErrorKind::kUser, fmt::format("{} is {}", parameter, value), "write 1 or more");
   };
-  if (const std::string what = model.only_on_cpu();
-      !what.empty() && profile.device && profile.device->threads == 0)
-    throw Error(
-        ErrorKind::kUser,
-        fmt::format("`hardware`: only the CPU computes {} of {} so far", what, model.family),
-        "choose one without a GPU (sluice profile --list)");
   positive(question.job.prompt_tokens, "`prompt_tokens`");
   positive(question.job.new_tokens, "`new_tokens`");
   positive(static_cast<double>(question.job.sequences), "`sequences`");

@@ -148,8 +148,6 @@ std::string ModelShape::weights_name() const {
   return name;
 }
 
-std::string ModelShape::only_on_cpu() const { return cpu_only; }
-
 void ModelShape::set_weights(const WeightFormat& format) {
   if (!format.is_quantised()) weight_dtype = format.dtype;
   for (SublayerShape& sublayer : sublayers)

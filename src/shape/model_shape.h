@@ -136,9 +136,7 @@ struct ModelShape {
       0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
   int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
   int64_t carried_columns =
-      0;  ///< f32 that a token has beside the residual stream in all sublayers
-  /// What of it only the CPU computes so far ("chunked attention"); empty: nothing.
-  std::string cpu_only;
+      0;             ///< f32 that a token has beside the residual stream in all sublayers
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
   std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
@@ -178,8 +176,6 @@ struct ModelShape {
   /// Of one expert, in memory.
   int64_t expert_bytes(const WeightShape& weight) const noexcept;
   static constexpr int64_t kExpertAlignment = 64;
-  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, whatever its formats.
-  std::string only_on_cpu() const;
   /// Whether any matrix is quantised.
   bool is_quantised() const noexcept;
   /// "bf16", or "int4-g64" (of most bytes) where matrices are quantised.

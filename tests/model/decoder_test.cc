@@ -291,7 +291,6 @@ Json llama4(const Json& changes = Json::object()) {
 TEST(Llama4, AttendsInChunksButInEveryFourthLayer) {
   const auto made = model(llama4());
   const ModelShape& shape = made->shape();
-  EXPECT_EQ(shape.cpu_only, "chunked attention");
   ASSERT_EQ(shape.state_groups.size(), 2u);
   EXPECT_EQ(shape.state_groups[0].state.window, 16);
   EXPECT_TRUE(shape.state_groups[0].state.is_chunked);
@@ -300,7 +299,6 @@ TEST(Llama4, AttendsInChunksButInEveryFourthLayer) {
   // As long as the longest sequence they are none.
   const auto whole = model(llama4({{"attention_chunk_size", 1 << 20}}));
   EXPECT_EQ(whole->shape().state_groups.size(), 1u);
-  EXPECT_EQ(whole->shape().cpu_only, "");
   EXPECT_EQ(model(llama4({{"attention_chunk_size", nullptr}}))->shape().state_groups.size(), 1u);
 }
 

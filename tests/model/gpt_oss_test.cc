@@ -43,7 +43,6 @@ TEST(GptOss, PlannedShapesAreAsLargeAsTheReleasedFiles) {
     EXPECT_NEAR(static_cast<double>(shape.weight_bytes()) / (1 << 30), gib, 0.01 * gib) << name;
     EXPECT_EQ(format_name(shape.format_of(weight_named(shape, 0, "experts.down"))), "mxfp4");
     EXPECT_EQ(format_name(shape.format_of(weight_named(shape, 0, "q"))), "bf16");
-    EXPECT_EQ(shape.only_on_cpu(), "");
   }
   ModelShape plain = planning_shape("gpt-oss-20b").value();
   plain.set_weights(WeightFormat::plain(DType::kBF16));

@@ -106,7 +106,7 @@ AttentionTables BatchTables::attention(const kernels::AttentionShape& shape,
     pad(tables.plan.merges, rows);
   }
   tables.places = put(std::span<const cuda::KvPlace>(places));
-  tables.runs = put(std::span<const cuda::AttentionRun>(runs));
+  tables.runs = put(std::span<const cuda::AttentionRun>(tables.plan.runs));
   tables.items = put(std::span<const cuda::AttentionItem>(tables.plan.items));
   tables.merges = put(std::span<const cuda::AttentionMerge>(tables.plan.merges));
   // Last: it alone grows from pass to pass.

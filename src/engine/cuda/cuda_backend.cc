@@ -13,9 +13,6 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   const auto refuse = [](const std::string& what, const std::string& mend) {
     throw Error(ErrorKind::kUser, "`device` cuda: " + what, mend);
   };
-  if (const std::string what = model.only_on_cpu(); !what.empty())
-    refuse(fmt::format("{}: only the CPU computes these so far ({})", model.family, what),
-           "run it on the CPU: leave `device` out");
   if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");

@@ -48,7 +48,7 @@ class AttentionMeasurement {
     arguments_.q_stride = cols;
     arguments_.out = reinterpret_cast<float*>(take(values * 4, "outputs"));
     arguments_.out_stride = cols;
-    arguments_.runs = sent(runs);
+    arguments_.runs = sent(plan_.runs);
     arguments_.pages = sent(table);
     arguments_.items = sent(plan_.items);
     arguments_.merges = sent(plan_.merges);

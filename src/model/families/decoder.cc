@@ -510,7 +510,6 @@ class Decoder final : public FamilyModel {
     for (DecoderLayer& layer : traits_.layers) {
       if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence
       if (layer.window == 0) layer.is_chunked = false;
-      if (layer.is_chunked) s.cpu_only = "chunked attention";
       SLUICE_ASSERT(layer.rope < std::ssize(traits_.ropes), "layers have ropes of the model");
     }
   }

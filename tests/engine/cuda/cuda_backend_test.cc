@@ -67,13 +67,15 @@ TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
   EXPECT_NE(refusal(opt("int8"), attention(), apart).find("outliers"), std::string::npos);
 }
 
-TEST(CudaBackend, RefusesWhatOnlyTheCpuComputesByName) {
-  ModelShape model = planning_shape("gpt-oss-20b").value();
-  EXPECT_EQ(refusal(model, attention()), "");
-  model.cpu_only = "chunked attention";
-  const std::string whole = refusal(model, attention());
-  for (const char* word : {"gpt_oss", "chunked attention"})
-    EXPECT_NE(whole.find(word), std::string::npos) << whole;
+TEST(CudaBackend, TakesMixturesAndChunks) {
+  EXPECT_EQ(refusal(planning_shape("gpt-oss-20b").value(), attention()), "");
+  kernels::AttentionShape chunked = attention();
+  chunked.sliding_window = 8191;
+  chunked.is_chunked = true;
+  EXPECT_EQ(refusal(opt("f16"), chunked), "");
+}
+
+TEST(CudaBackend, RefusesInt8ActivationsOfKTypesByName) {
   kernels::QuantisedOptions int8;
   int8.activations = kernels::ActivationFormat::kInt8;
   for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2"}) {

@@ -319,6 +319,52 @@ TEST(CudaEngineWide, HeadsOf512ColumnsGiveTheCpusLogits) {
 #endif
 }
 
+// llama4-tiny without experts, so that decode passes are graphs, and with random weights: chunks of
+// one position, less than a page, and many of a prompt.
+std::string chunked_model(const jobs::TemporaryFolder& folder, int chunk) {
+  auto config = nlohmann::json::parse(whole_file(fixture_model("llama4-tiny") + "/config.json"));
+  config["attention_chunk_size"] = chunk;
+  config["moe_layers"] = nlohmann::json::array();
+  const std::string text = config.dump();
+  const std::string made = folder.file("llama4-" + std::to_string(chunk));
+  app::SyntheticOptions drawn;
+  drawn.dtype = DType::kF32;
+  app::write_synthetic_model(make_family_model(ModelConfig(text, "config.json"))->shape(), text,
+                             made, drawn);
+  return made;
+}
+
+TEST(CudaEngineChunks, AreTheCpus) {
+  const jobs::TemporaryFolder folder;
+  for (const int chunk : {1, 3, 16, 41}) {
+    SCOPED_TRACE(chunk);
+    const std::string made = chunked_model(folder, chunk);
+    Random random(static_cast<uint32_t>(chunk));
+    std::vector<std::vector<int32_t>> prompts{std::vector<int32_t>(90), std::vector<int32_t>(1),
+                                              std::vector<int32_t>(40)};
+    for (std::vector<int32_t>& prompt : prompts)
+      for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 60));
+    auto requests = greedy_requests(prompts, 50);
+    expect_logits_of_the_cpu(made, requests, 8e-3);
+    for (const bool attends_on_host : {false, true})
+      expect_logits_of_the_cpu(made, requests, 8e-3, random_policy(random, attends_on_host));
+    EngineOptions options = exact_options_for(requests);
+    for (GenerationRequest& request : requests) request.params.logprobs = 2;
+    auto expected = run_all(made, options, requests);
+    options.start_policy.page_tokens = 5;
+    options.backend = make_backend();
+#ifdef SLUICE_CUDA_ON_HOST
+    const int64_t before = cuda::host::graphs_run();
+#endif
+    auto actual = run_all(made, options, requests);
+#ifdef SLUICE_CUDA_ON_HOST
+    EXPECT_GT(cuda::host::graphs_run(), before + 20);
+#endif
+    for (const GenerationRequest& request : requests)
+      expect_same_tokens(actual[request.id], expected[request.id], 0.02);
+  }
+}
+
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
   if (is_left_to_release(GetParam(), "policy")) GTEST_SKIP() << "tried without sanitizers";
   // Then as many of policies with several classes of passes.
@@ -663,7 +709,8 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
                                            "qwen3-windows", "qwen3-5-tiny", "mamba2-tiny",
-                                           "minicpm3-tiny", "gemma4-tiny", "gpt-oss-tiny:store"),
+                                           "minicpm3-tiny", "gemma4-tiny", "gpt-oss-tiny:store",
+                                           "llama4-tiny:store"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -683,7 +730,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
                       "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
                       "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny:store",
-                      "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4"),
+                      "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4", "llama4-tiny:store",
+                      "llama4-odd:f32", "llama4-tiny:int8"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {

@@ -62,7 +62,8 @@ class Case {
                        std::to_string(shape_.num_kv_heads) + " heads of " +
                        std::to_string(shape_.head_dim) + ", pages of " +
                        std::to_string(shape_.page_tokens) + ", " + kv_format_name(shape_.kv_dtype) +
-                       ", window " + std::to_string(shape_.sliding_window);
+                       (shape_.is_chunked ? ", chunk " : ", window ") +
+                       std::to_string(shape_.sliding_window);
     for (const AttentionRun& run : runs_)
       text += ", " + std::to_string(run.first_position) + "+" + std::to_string(run.count);
     return text;
@@ -79,6 +80,7 @@ class Case {
     for (const AttentionRun& run : runs_)
       for (const std::byte* page : pages_of(run, memory.data())) table.push_back(page);
     AttentionPlan plan = plan_attention(shape_, runs_, {multiprocessors});
+    EXPECT_LE(std::ssize(plan.runs), rows_);
     EXPECT_LE(plan.workspace_floats, attention_workspace_floats(shape_, {multiprocessors}));
     EXPECT_LE(static_cast<int64_t>(plan.items.size()),
               attention_most_items(shape_, rows_, {multiprocessors}));
@@ -86,7 +88,7 @@ class Case {
     // Blocks that have nothing to do change nothing.
     if (static_cast<size_t>(plan.tile_items) < plan.items.size()) plan.items.push_back({.run = -1});
     if (!plan.merges.empty()) plan.merges.push_back({.run = -1});
-    DeviceArray<AttentionRun> runs(runs_);
+    DeviceArray<AttentionRun> runs(plan.runs);
     DeviceArray<const std::byte*> pages(table);
     DeviceArray<AttentionItem> items(plan.items);
     DeviceArray<AttentionMerge> merged(plan.merges);
@@ -180,6 +182,12 @@ AttentionShape shape_of(int group, int kv_heads, int head_dim, int page_tokens,
   shape.scale = 1 / std::sqrt(static_cast<float>(head_dim));
   shape.kv_dtype = format;
   shape.sliding_window = window;
+  return shape;
+}
+
+AttentionShape chunked(AttentionShape shape, int chunk) {
+  shape.sliding_window = chunk;
+  shape.is_chunked = true;
   return shape;
 }
 
@@ -344,7 +352,7 @@ TEST(CudaAttention, RandomShapes) {
     const auto all = formats();
     const KvFormat format = all[static_cast<size_t>(random.between(0, 2))];
     const int window = random.between(0, 1) ? static_cast<int>(random.between(1, 90)) : 0;
-    const AttentionShape shape = shape_of(
+    AttentionShape shape = shape_of(
         static_cast<int>(random.between(1, 9)), static_cast<int>(random.between(1, 3)),
         static_cast<int>(random.between(1, 140)),
         static_cast<int>(random.between(0, 1) ? 16 * random.between(1, 3) : random.between(1, 40)),
@@ -354,6 +362,9 @@ TEST(CudaAttention, RandomShapes) {
       lengths.emplace_back(random.between(0, 200),
                            random.between(0, 2) ? 1 : random.between(1, 60));
     expect_as_reference(Case(shape, lengths, seed), static_cast<int>(random.between(1, 4)));
+    if (window == 0) continue;
+    shape.is_chunked = true;
+    if (takes_attention(shape)) expect_as_reference(Case(shape, lengths, seed), 2);
   }
 }
 
@@ -366,6 +377,90 @@ TEST(CudaAttention, LongContextsAreSplitAndMerged) {
   expect_as_reference(one, 16);
   const Case windowed(shape_of(4, 2, 64, 16, DType::kF16, 1000), {{1500, 1}, {2100, 2}}, 6);
   expect_as_reference(windowed, 4);
+}
+
+// Chunks of one position, less than a page, a page, a warp's rows and one more or less, a tile, and
+// more than there is; runs within one, up to where one ends, from there on, and over many.
+TEST(CudaAttention, ChunksAreSeenFromTheirBeginningOn) {
+  uint32_t seed = 700;
+  for (const DType type : plain_types())
+    for (const auto& [group, kv_heads, head_dim] :
+         {std::tuple{1, 2, 64}, {5, 1, 100}, {4, 2, 128}, {3, 1, 256}, {2, 1, 512}})
+      for (const int chunk : {1, 5, 16, 17, 37, 64, 1000})
+        for (const int page : {16, 7})
+          expect_as_reference(Case(chunked(shape_of(group, kv_heads, head_dim, page, type), chunk),
+                                   {{0, 1},
+                                    {chunk, 1},
+                                    {2 * chunk - 1, 1},
+                                    {0, 75},
+                                    {33, 40},
+                                    {chunk, 3},
+                                    {3 * chunk - 2, 4}},
+                                   seed++),
+                              1);
+}
+
+// Of codes they begin where blocks of turned keys do, or anywhere where keys lie row by row.
+TEST(CudaAttention, ChunksOfQuantisedPagesBeginAtBlocks) {
+  uint32_t seed = 800;
+  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4}) {
+    const auto shape = [&](int page, int chunk, int head_dim = 64) {
+      return chunked(shape_of(4, 2, head_dim, page, KvFormat(encoding)), chunk);
+    };
+    for (const auto& [page, chunk] : {std::pair{16, 16}, {64, 48}, {64, 128}, {9, 1}, {9, 37}})
+      for (const int head_dim : {64, 256}) {
+        EXPECT_TRUE(takes_attention(shape(page, chunk, head_dim)));
+        expect_as_reference(Case(shape(page, chunk, head_dim),
+                                 {{0, 1}, {chunk, 1}, {600, 1}, {301, 2}, {70, 60}}, seed++),
+                            4);
+      }
+    for (const int chunk : {1, 15, 17, 8191})
+      EXPECT_FALSE(takes_attention(shape(64, chunk))) << chunk;
+  }
+}
+
+TEST(CudaAttention, LongChunksAreSplitAndMerged) {
+  for (const int head_dim : {64, 512}) {
+    const Case one(chunked(shape_of(4, 2, head_dim, 16, DType::kF16), 1100),
+                   {{3299, 1}, {1100, 1}, {2198, 4}, {2150, 1}}, 810);
+    size_t merges = 0;
+    one.on_device(8, &merges);
+    EXPECT_EQ(merges, 3u) << "one sees nothing but itself, the second half of a run two";
+    for (const int multiprocessors : {1, 8, 16}) expect_as_reference(one, multiprocessors);
+  }
+}
+
+// All rows of a block see positions from the one on that it begins with, so that kernels need not
+// know of chunks; rows are each in one block.
+TEST(CudaAttention, ChunksCutRuns) {
+  const std::vector<AttentionRun> runs{
+      {0, 0, 0, 100}, {100, 9, 31, 1}, {101, 12, 32, 1}, {102, 20, 30, 130}, {232, 40, 64, 32}};
+  for (const bool has_values : {true, false})
+    for (const int chunk : {1, 3, 32, 33, 64, 5000}) {
+      SCOPED_TRACE(chunk);
+      AttentionShape shape = chunked(shape_of(3, 1, 64, 16, DType::kF16), chunk);
+      shape.has_values = has_values;
+      const AttentionPlan plan = plan_attention(shape, runs, {2});
+      EXPECT_LE(std::ssize(plan.items), attention_most_items(shape, 264, {2}));
+      int64_t rows = 0;
+      for (const AttentionRun& run : plan.runs) {
+        EXPECT_EQ(run.row_begin, rows);
+        rows += run.count;
+        EXPECT_GT(run.count, 0);
+        EXPECT_EQ(run.first_position / chunk, (run.first_position + run.count - 1) / chunk);
+      }
+      EXPECT_EQ(rows, 264);
+      for (const AttentionItem& item : plan.items) {
+        const AttentionRun& run = plan.runs[static_cast<size_t>(item.run)];
+        const int32_t chunk_begin = run.first_position / chunk * chunk;
+        EXPECT_TRUE(item.split < 0 ? item.begin == chunk_begin : item.begin >= chunk_begin);
+        EXPECT_LE(item.end, run.first_position + run.count);
+      }
+    }
+  // Without chunks runs stay as they are.
+  const AttentionPlan whole = plan_attention(shape_of(3, 1, 64, 16, DType::kF16, 32), runs, {2});
+  ASSERT_EQ(whole.runs.size(), runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(whole.runs[i].count, runs[i].count);
 }
 
 // Maxima of warps, tiles and splits are far apart: a weight beside another's maximum overflows.
