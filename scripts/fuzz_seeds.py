@@ -241,7 +241,9 @@ def message():
              "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n<parameter=b>\n1\n</parameter>\n</function>\n</tool_call>",
              "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>", "<tool_call>f<arg_key>b</arg_key><arg_value>1</arg_value></tool_call>",
              '<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>',
-             "[TOOL_CALLS]f[ARGS]{\"a\": 1}", "<think>so</think>yes"]
+             "[TOOL_CALLS]f[ARGS]{\"a\": 1}", "<think>so</think>yes",
+             "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>"
+             "<|tool_calls_section_end|>"]
     return {f"{form}_{i}": bytes([form, 1]) + one.encode() for form in range(12) for i, one in enumerate(calls)}
 
 

@@ -29,24 +29,23 @@ struct ChatPrompt::Impl {
 };
 
 struct ChatReader::Impl {
-  chat::MessageReader reader;
-  int id_length = 0;
+  chat::MessageForm form;
+  chat::MessageReader reader{form};
 };
 
 namespace {
-std::vector<ChatPart> parts_of(std::vector<chat::MessagePart> parts, int id_length) {
+std::vector<ChatPart> parts_of(std::vector<chat::MessagePart> parts,
+                               const chat::MessageForm& form) {
   std::vector<ChatPart> out;
   for (chat::MessagePart& part : parts) {
     ChatPart& one = out.emplace_back();
+    if (part.kind == chat::MessagePart::Kind::kCall) one.id = serve::call_id(form, part);
     one.text = std::move(part.text);
     one.call = part.call;
     switch (part.kind) {
       case chat::MessagePart::Kind::kText: one.kind = ChatPart::Kind::kText; break;
       case chat::MessagePart::Kind::kThought: one.kind = ChatPart::Kind::kThought; break;
-      case chat::MessagePart::Kind::kCall:
-        one.kind = ChatPart::Kind::kCall;
-        one.id = serve::random_call_id(id_length);
-        break;
+      case chat::MessagePart::Kind::kCall: one.kind = ChatPart::Kind::kCall; break;
       case chat::MessagePart::Kind::kArguments: one.kind = ChatPart::Kind::kArguments; break;
     }
   }
@@ -59,11 +58,9 @@ ChatReader::ChatReader(ChatReader&&) noexcept = default;
 ChatReader::~ChatReader() = default;
 
 std::vector<ChatPart> ChatReader::add(std::string_view text) {
-  return parts_of(impl_->reader.add(text), impl_->id_length);
+  return parts_of(impl_->reader.add(text), impl_->form);
 }
-std::vector<ChatPart> ChatReader::finish() {
-  return parts_of(impl_->reader.finish(), impl_->id_length);
-}
+std::vector<ChatPart> ChatReader::finish() { return parts_of(impl_->reader.finish(), impl_->form); }
 
 const std::string& ChatPrompt::text() const { return impl_->prompt.text; }
 Guide ChatPrompt::guide() const {
@@ -73,9 +70,7 @@ Guide ChatPrompt::guide() const {
 }
 bool ChatPrompt::keeps_special() const { return impl_->prompt.keeps_special; }
 ChatReader ChatPrompt::reader() const {
-  const chat::ToolFormat* calls = impl_->prompt.form.calls;
-  return ChatReader(std::make_unique<ChatReader::Impl>(
-      ChatReader::Impl{chat::MessageReader(impl_->prompt.form), calls ? calls->id_length : 0}));
+  return ChatReader(std::make_unique<ChatReader::Impl>(ChatReader::Impl{impl_->prompt.form}));
 }
 
 std::optional<Chat> Chat::find(const std::filesystem::path& model, const Tokenizer& tokenizer,

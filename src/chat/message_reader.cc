@@ -393,7 +393,8 @@ bool MessageReader::step_name() {
   if (arguments.empty() && !is_over_) return false;
   // Some of Mistral's models put an id between name and arguments.
   const std::string_view before = all.substr(0, std::min(end, all.find(kCallId)));
-  const std::string_view name = without_lead(before.substr(0, length_without_trail(before)));
+  std::string_view name = without_lead(before.substr(0, length_without_trail(before)));
+  if (!form_.calls->id_begin.empty()) name = name_in_call_id(*form_.calls, name);
   if (name.empty() || !arguments.starts_with('{')) return give_up_call();
   begin_call(name);
   pending_ = std::string(arguments);

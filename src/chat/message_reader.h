@@ -24,6 +24,7 @@ struct MessageForm {
   bool has_thoughts = false;
   bool begins_in_thought = false;  ///< the prompt ends with <think>
   bool begins_in_call = false;     ///< the prompt ends with the calls' trigger
+  int64_t calls_before = 0;        ///< in the conversation, for formats whose ids have numbers
   bool has_channels = false;       ///< of harmony; so has an answer in its form of calls
 };
 

@@ -1,9 +1,12 @@
 #include "src/chat/tool_format.h"
 
+#include <fmt/format.h>
+
 namespace sluice::chat {
 
 namespace {
 constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>";
+constexpr std::string_view kKimiBegin = "<|tool_calls_section_begin|>";
 
 constexpr ToolFormat kFormats[] = {
     {.name = "hermes",
@@ -136,7 +139,20 @@ constexpr ToolFormat kFormats[] = {
      .between = {},
      .close = "<｜tool▁calls▁end｜>",
      .next = {},
-     .is_json = false},
+     .is_json = false,
+     .is_list = true},
+    {.name = "kimi_k2",
+     .trigger = kKimiBegin,
+     .open = {},
+     .head = "<|tool_call_begin|>",
+     .middle = "<|tool_call_argument_begin|>",
+     .tail = "<|tool_call_end|>",
+     .between = {},
+     .close = "<|tool_calls_section_end|>",
+     .next = {},
+     .is_json = false,
+     .is_list = true,
+     .id_begin = "functions."},
 };
 
 bool has(std::string_view text, std::string_view part) {
@@ -150,6 +166,20 @@ const ToolFormat* find_tool_format(std::string_view name) {
   return nullptr;
 }
 
+std::string numbered_call_id(const ToolFormat& format, std::string_view name, int64_t number) {
+  return fmt::format("{}{}:{}", format.id_begin, name, number);
+}
+
+std::string_view name_in_call_id(const ToolFormat& format, std::string_view id) {
+  std::string_view name = id.substr(0, id.find_last_not_of("0123456789") + 1);
+  if (name.size() < id.size() && name.ends_with(':'))
+    name.remove_suffix(1);
+  else
+    name = id;
+  if (name.starts_with(format.id_begin)) name.remove_prefix(format.id_begin.size());
+  return name;
+}
+
 std::vector<std::string> tool_format_names() {
   std::vector<std::string> out;
   for (const ToolFormat& format : kFormats) out.emplace_back(format.name);
@@ -161,6 +191,7 @@ const ToolFormat* tool_format_of(const ChatTemplateSource& source) {
   if (!has(text, "tools")) return nullptr;
   const char* name =
       has_channels(source)         ? "harmony"
+      : has(text, kKimiBegin)      ? "kimi_k2"
       : has(text, kBegin)          ? has(text, "```json") ? "deepseek_v3" : "deepseek_v31"
       : has(text, "[TOOL_CALLS]")  ? has(text, "[ARGS]") ? "mistral_args" : "mistral"
       : has(text, "<|tool_call|>") ? "granite"
@@ -186,11 +217,18 @@ bool has_thoughts(const ChatTemplateSource& source) {
 std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,
                        bool many) {
   nlohmann::ordered_json calls = nlohmann::ordered_json::array();
-  for (const Tool& tool : tools)
-    calls.push_back({{"head", std::string(format.head) + tool.name + std::string(format.middle)},
+  const bool has_numbers = !format.id_begin.empty();
+  for (const Tool& tool : tools) {
+    std::string head(format.head);
+    head += format.id_begin;
+    head += tool.name;
+    if (!has_numbers) head += format.middle;
+    calls.push_back({{"head", std::move(head)},
                      {"schema", tool.parameters},
                      {"strict", tool.is_strict},
                      {"tail", format.tail}});
+    if (has_numbers) calls.back()["behind_number"] = format.middle;
+  }
   nlohmann::ordered_json tagged;
   if (const TaggedArguments& of = format.tagged; !of.key_begin.empty())
     tagged = {{"key_begin", of.key_begin}, {"key_end", of.key_end},
@@ -202,6 +240,7 @@ std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools,
                                 {"trigger", format.trigger},
                                 {"open", format.open},
                                 {"between", format.between},
+                                {"list", format.is_list},
                                 {"close", format.close},
                                 {"next", format.next},
                                 {"tagged", std::move(tagged)},

@@ -6,6 +6,8 @@
 //
 // hermes (Qwen2.5, Qwen3, Hermes):
 //   <tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>
+//
+// kimi_k2 has an id in place of NAME: functions.add:0
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -39,11 +41,20 @@ struct ToolFormat {
   bool is_json = true;    ///< head, middle and tail are an object's; its keys come in any order
   TaggedArguments tagged = {};  ///< empty: arguments are JSON
   bool has_channels = false;    ///< answers are messages in channels
+  bool is_list = false;         ///< calls follow one another before `close`, with nothing between
   int id_length = 0;            ///< ids are so many letters and digits; 0: "call_" and 24
+  /// Not empty: calls are written by their ids, which are this, the name, ":" and the call's number
+  /// in the conversation.
+  std::string_view id_begin = {};
 };
 
 /// The format of that name, or null. "none" is none.
 const ToolFormat* find_tool_format(std::string_view name);
+/// The id of a call, in a format that has an id_begin. `number`: calls before it, of earlier
+/// messages too.
+std::string numbered_call_id(const ToolFormat& format, std::string_view name, int64_t number);
+/// The function's name in such an id, whatever its number; a text that is no such id is the name.
+std::string_view name_in_call_id(const ToolFormat& format, std::string_view id);
 /// The names that find_tool_format() knows.
 std::vector<std::string> tool_format_names();
 /// What the template has its model write; null: it shows no tools, or in a format not known here.

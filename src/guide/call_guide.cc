@@ -163,6 +163,14 @@ ExprPtr with_optional_space(std::string_view text) {
   if (first == 0) return literal(text);
   return sequence({optional(literal(text.substr(0, first))), literal(text.substr(first))});
 }
+
+// ":" and which call of the conversation it is.
+ExprPtr call_number() {
+  constexpr int kMostDigits = 4;
+  const ExprPtr digit = utf8_of({{'0', '9'}});
+  const ExprPtr other = sequence({utf8_of({{'1', '9'}}), repeat(digit, 0, kMostDigits - 1)});
+  return sequence({literal(":"), either({literal("0"), other})});
+}
 }  // namespace
 
 CallGuide call_guide(std::string_view spec) {
@@ -180,15 +188,23 @@ CallGuide call_guide(std::string_view spec) {
   for (const ordered_json& call : format["calls"]) {
     const auto head = call["head"].get<std::string>(), tail = call["tail"].get<std::string>();
     ExprPtr arguments = tags.is_object() ? tagged.of(call) : arguments_of(call, grammar);
-    ways.push_back(sequence({literal(head), std::move(arguments), literal(tail)}));
+    std::vector<ExprPtr> parts{literal(head)};
     out.marks.push_back(head);
+    if (const auto behind = call.find("behind_number"); behind != call.end()) {
+      parts.push_back(call_number());
+      parts.push_back(literal(behind->get<std::string>()));
+      out.marks.push_back(behind->get<std::string>());
+    }
+    parts.push_back(std::move(arguments));
+    parts.push_back(literal(tail));
+    ways.push_back(sequence(std::move(parts)));
     out.marks.push_back(tail);
   }
   const ExprPtr call = either(std::move(ways));
   const std::string between = text("between");
-  const ExprPtr calls = many && !between.empty()
-                            ? sequence({call, repeat(sequence({literal(between), call}), 0)})
-                            : call;
+  const bool is_list = !between.empty() || format["list"].get<bool>();
+  const ExprPtr calls =
+      many && is_list ? sequence({call, repeat(sequence({literal(between), call}), 0)}) : call;
   const ExprPtr tag = sequence({with_optional_space(text("open")), calls, literal(text("close"))});
   if (!is_forced) {
     out.trigger = text("trigger");

@@ -71,7 +71,7 @@ void Answer::add(const Event& event) {
 void Answer::read(Sample& sample, std::vector<chat::MessagePart> parts) const {
   for (chat::MessagePart& part : parts) {
     if (part.kind == chat::MessagePart::Kind::kCall)
-      sample.call_ids.push_back(random_call_id(shape_.form.calls->id_length));
+      sample.call_ids.push_back(call_id(shape_.form, part));
     sample.parts.push_back(std::move(part));
   }
 }

@@ -56,10 +56,8 @@ void BlockAnswer::take(std::vector<chat::MessagePart> parts) {
   using Kind = chat::MessagePart::Kind;
   for (chat::MessagePart& part : parts) {
     if (part.kind == Kind::kCall) {
-      open({Block::Kind::kCall,
-            {},
-            std::move(part.text),
-            random_call_id(shape_.form.calls->id_length)});
+      std::string id = call_id(shape_.form, part);
+      open({Block::Kind::kCall, {}, std::move(part.text), std::move(id)});
       continue;
     }
     const Block::Kind kind = part.kind == Kind::kThought ? Block::Kind::kThought

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/chat/numbered_calls.h"
 #include "src/jobs/bounded_json.h"
 #include "src/jobs/request_fields.h"
 
@@ -234,10 +235,16 @@ void refuse_own_template(const ChatRequest& request) {
       "unsupported", "chat_template", 0};
 }
 
-ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* chat,
+ChatPrompt chat_prompt(const ChatRequest& asked, const chat::ChatTemplate* chat,
                        const text::Tokenizer& tokenizer, const chat::ToolFormat* tools,
                        bool splits_thoughts) {
   ChatPrompt out;
+  std::optional<ChatRequest> numbered;
+  if (tools && !tools->id_begin.empty()) {
+    numbered = asked;
+    out.form.calls_before = chat::number_calls(*tools, numbered->messages);
+  }
+  const ChatRequest& request = numbered ? *numbered : asked;
   const auto own = own_template(request, chat);
   if (own) chat = &*own;
   out.text = render(request, chat);

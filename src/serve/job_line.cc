@@ -81,8 +81,8 @@ void read_answer(const jobs::Request& request, const chat::MessageForm& form,
   std::vector<chat::MessagePart> parts = reader.add(completion.text);
   for (chat::MessagePart& part : reader.finish()) parts.push_back(std::move(part));
   std::vector<std::string> call_ids;
-  for (int i = 0; i < reader.calls(); ++i)
-    call_ids.push_back(random_call_id(form.calls->id_length));
+  for (const chat::MessagePart& part : parts)
+    if (part.kind == chat::MessagePart::Kind::kCall) call_ids.push_back(call_id(form, part));
   completion.message = dump(message_json(parts, call_ids));
   if (!call_ids.empty() && completion.finish_reason == "stop")
     completion.finish_reason = "tool_calls";

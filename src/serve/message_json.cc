@@ -8,6 +8,7 @@ namespace sluice::serve {
 
 using nlohmann::ordered_json;
 
+namespace {
 // Mistral's templates take ids of nine letters and digits and no others.
 std::string random_call_id(int length) {
   static constexpr std::string_view kLetters =
@@ -17,6 +18,13 @@ std::string random_call_id(int length) {
   for (int i = 0; i < (length > 0 ? length : 24); ++i)
     id += kLetters[std::uniform_int_distribution<size_t>(0, kLetters.size() - 1)(random)];
   return id;
+}
+}  // namespace
+
+std::string call_id(const chat::MessageForm& form, const chat::MessagePart& call) {
+  if (!form.calls->id_begin.empty())
+    return chat::numbered_call_id(*form.calls, call.text, form.calls_before + call.call);
+  return random_call_id(form.calls->id_length);
 }
 
 ordered_json message_json(std::span<const chat::MessagePart> parts,

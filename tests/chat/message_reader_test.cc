@@ -119,6 +119,48 @@ constexpr Case kCases[] = {
      "call0[f]arguments0[{\"a\": 1}]call1[g]arguments1[{}]"},
 };
 
+// Of Kimi: with the marks' names shortened, which full() makes whole.
+constexpr Case kNumberedCases[] = {
+    {"kimi_k2", "Let me see. [S][C]functions.f:0[A]{\"a\": [1, \"}\"]}[E][/S]",
+     "text0[Let me see.]call0[f]arguments0[{\"a\": [1, \"}\"]}]"},
+    {"kimi_k2", "[S][C]functions.f:7[A]{}[E][C]functions.g:8[A]{\"a\": \"é\"}[E][/S] Done.",
+     "call0[f]arguments0[{}]call1[g]arguments1[{\"a\": \"é\"}]text0[Done.]"},
+    // Names with dots, dashes, colons and digits; space; no prefix; no number.
+    {"kimi_k2", "[S][C]functions.a.b-c_1:12[A]{}[E][C]functions.functions.x:13[A]{}[E][/S]",
+     "call0[a.b-c_1]arguments0[{}]call1[functions.x]arguments1[{}]"},
+    {"kimi_k2",
+     "[S]\n[C] functions.a:1:2 [A] {}[E]\n[C]f:3[A]{}\n[E]\n[C]functions.g[A]{}[E]\n[/S]",
+     "call0[a:1]arguments0[{}]call1[f]arguments1[{}]call2[g]arguments2[{}]"},
+    {"kimi_k2", "[S][C]functions.f2[A]{}[E][C]functions.f:[A]{}[E][/S]",
+     "call0[f2]arguments0[{}]call1[f:]arguments1[{}]"},
+    // Marks and a call within a text of the arguments.
+    {"kimi_k2", "[S][C]functions.f:0[A]{\"a\": \"[E][/S] \\\" [C]\"}[E][/S]",
+     "call0[f]arguments0[{\"a\": \"[E][/S] \\\" [C]\"}]"},
+    // Cut short: in the section's end, before it, in a call's end, in arguments, in an id.
+    {"kimi_k2", "[S][C]functions.f:0[A]{}[E]<|tool_calls_sec", "call0[f]arguments0[{}]"},
+    {"kimi_k2", "[S][C]functions.f:0[A]{}[E]", "call0[f]arguments0[{}]"},
+    {"kimi_k2", "[S][C]functions.f:0[A]{}<|tool_", "call0[f]arguments0[{}]"},
+    {"kimi_k2", "[S][C]functions.f:0[A]{\"a\": [", "call0[f]arguments0[{\"a\": []"},
+    {"kimi_k2", "[S][C]functions.f:", "text0[[S][C]functions.f:]"},
+    // No calls: an empty section, no object, no name, another section's text.
+    {"kimi_k2", "a[S][/S]b", "text0[a[S][/S]b]"},
+    {"kimi_k2", "[S][C]functions.f:0[A]no[E][/S]", "text0[[S][C]functions.f:0[A]no[E][/S]]"},
+    {"kimi_k2", "[S][C]functions.:0[A]{}[E][/S]", "text0[[S][C]functions.:0[A]{}[E][/S]]"},
+    {"kimi_k2", "[S] I call nobody", "text0[[S] I call nobody]"},
+    {"kimi_k2", "<|tool_calls_section_b", "text0[<|tool_calls_section_b]"},
+};
+
+std::string full(std::string text) {
+  for (const auto& [mark, name] : {std::pair("[S]", "<|tool_calls_section_begin|>"),
+                                   {"[/S]", "<|tool_calls_section_end|>"},
+                                   {"[C]", "<|tool_call_begin|>"},
+                                   {"[A]", "<|tool_call_argument_begin|>"},
+                                   {"[E]", "<|tool_call_end|>"}})
+    for (size_t at = 0; (at = text.find(mark, at)) != std::string::npos;)
+      text.replace(at, std::string_view(mark).size(), name);
+  return text;
+}
+
 constexpr Case kTaggedCases[] = {
     {"qwen3_coder",
      "Let me see.\n<tool_call>\n<function=f>\n<parameter=text>\na \"b\"\n\n <x>\n</parameter>\n"
@@ -202,16 +244,17 @@ TEST(MessageReader, ReadsEveryFormatHoweverItIsCut) {
   std::vector<Case> cases(std::begin(kCases), std::end(kCases));
   cases.insert(cases.end(), std::begin(kTaggedCases), std::end(kTaggedCases));
   cases.insert(cases.end(), std::begin(kChannelCases), std::end(kChannelCases));
+  cases.insert(cases.end(), std::begin(kNumberedCases), std::end(kNumberedCases));
   for (const Case& one : cases) {
-    const std::string text = one.text;
+    const std::string text = full(one.text), parts = full(one.parts);
     SCOPED_TRACE(std::string(one.format) + ": " + text);
     MessageForm with = form(one.format);
     with.has_thoughts = with.calls && with.calls->has_channels;
     with.parameters["f"] =
         nlohmann::ordered_json::parse(R"({"properties": {"text": {"type": "string"}}})");
-    ASSERT_EQ(shown(read(with, {text})), one.parts);
+    ASSERT_EQ(shown(read(with, {text})), parts);
     for (size_t cut = 0; cut <= text.size(); ++cut)
-      ASSERT_EQ(shown(read(with, {text.substr(0, cut), text.substr(cut)})), one.parts)
+      ASSERT_EQ(shown(read(with, {text.substr(0, cut), text.substr(cut)})), parts)
           << "cut at " << cut;
     for (int round = 0; round < 20; ++round) {
       std::vector<std::string> pieces;
@@ -220,7 +263,7 @@ TEST(MessageReader, ReadsEveryFormatHoweverItIsCut) {
         pieces.push_back(text.substr(at, bytes));
         at += bytes;
       }
-      ASSERT_EQ(shown(read(with, pieces)), one.parts);
+      ASSERT_EQ(shown(read(with, pieces)), parts);
     }
   }
 }
@@ -326,6 +369,12 @@ TEST(MessageReader, ReadsAlikeHoweverAnyTextIsCut) {
                                        "<think>",
                                        "</think>",
                                        "<|tool_call|>",
+                                       "<|tool_calls_section_begin|>",
+                                       "<|tool_call_begin|>",
+                                       "functions.f:1",
+                                       "<|tool_call_argument_begin|>",
+                                       "<|tool_call_end|>",
+                                       "<|tool_calls_section_end|>",
                                        "<|python_tag|>",
                                        ", \"parameters\": ",
                                        "; ",

@@ -105,6 +105,14 @@ TEST(ToolFormat, IsNotGuessedWhereTheTemplateShowsNoToolsOrOthers) {
   for (const std::string& name : tool_format_names()) EXPECT_EQ(find_tool_format(name)->name, name);
 }
 
+// This copy of it fills a list while it runs, which templates may not; numbered_calls_test.cc has
+// what the model is shown.
+TEST(ToolFormat, OfKimiFollowsFromItsTemplateToo) {
+  const ToolFormat* format = tool_format_of(source_of("Kimi-K2-Instruct"));
+  ASSERT_NE(format, nullptr);
+  EXPECT_STREQ(format->name, "kimi_k2");
+}
+
 TEST(ToolFormat, ReadsChannelsAsTheTemplateOfGptOssWritesThem) {
   const ChatTemplateSource source = source_of("openai-gpt-oss-120b");
   const ToolFormat* format = tool_format_of(source);

@@ -46,6 +46,11 @@ testing::ListTokenizer tokenizer_with(bool marks_are_special) {
                            "[TOOL_CALLS]",
                            "[ARGS]",
                            "<|tool_call|>",
+                           "<|tool_calls_section_begin|>",
+                           "<|tool_call_begin|>",
+                           "<|tool_call_argument_begin|>",
+                           "<|tool_call_end|>",
+                           "<|tool_calls_section_end|>",
                            "<｜tool▁calls▁begin｜>",
                            "<｜tool▁call▁begin｜>",
                            "<｜tool▁sep｜>",
@@ -205,6 +210,32 @@ TEST(CallGuide, ReadsArgumentsBetweenMarks) {
   EXPECT_TRUE(
       allows("glm45", "write\n<arg_key>text</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"));
   EXPECT_FALSE(allows("glm45", "write" + argument + "</tool_call>"));
+}
+
+// Calls of one section have numbers, of so many digits and no others.
+TEST(CallGuide, HoldsCallsThatHaveNumbers) {
+  const auto allows = [&](const std::string& text, bool many = true) {
+    Automaton automaton(network_of(
+        {sampling::GuideKind::kCalls,
+         chat::tool_guide(*chat::find_tool_format("kimi_k2"), tools(), ToolGuideUse::kForced, many),
+         {}}));
+    return matches(automaton, text);
+  };
+  const auto call = [](const std::string& id) {
+    return "<|tool_call_begin|>" + id + "<|tool_call_argument_begin|>{}<|tool_call_end|>";
+  };
+  const std::string close = "<|tool_calls_section_end|>";
+  for (const char* id :
+       {"functions.now:0", "functions.now:7", "functions.now:120", "functions.now:9999"})
+    EXPECT_TRUE(allows(call(id) + close)) << id;
+  for (const char* id :
+       {"functions.now", "functions.now:", "now:0", "functions.now:00", "functions.now:01",
+        "functions.now:10000", "functions.now:-1", "functions.then:0", "functions.now:0 "})
+    EXPECT_FALSE(allows(call(id) + close)) << id;
+  const std::string both = call("functions.now:0") + call("functions.now:1");
+  EXPECT_TRUE(allows(both + close));
+  EXPECT_FALSE(allows(both + close, false)) << "one was asked for";
+  EXPECT_FALSE(allows(close)) << "one must come";
 }
 
 TEST(CallGuide, RefusesWhatCanNotHoldAStrictTextWithoutQuotes) {

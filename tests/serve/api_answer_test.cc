@@ -133,6 +133,44 @@ TEST(Answer, HasCallsOfToolsAndThoughts) {
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 }
 
+// Ids that go on where the conversation is, whatever number the model has written.
+TEST(Answer, NumbersCallsWhereTheFormatDoes) {
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.form.calls = chat::find_tool_format("kimi_k2");
+  shape.form.calls_before = 3;
+  Answer answer(shape, tokenizer());
+  std::string stream;
+  for (const char* piece :
+       {"So. <|tool_calls_sec", "tion_begin|><|tool_call_begin|>functions.get",
+        ".it:3<|tool_call_argument_begin|>{\"a\"", ": 1}<|tool_call_end|><|tool",
+        "_call_begin|>functions.f:9<|tool_call_argument_begin|>{}<|tool_call_end",
+        "|><|tool_calls_section_end|>"}) {
+    answer.add(text_event(0, piece));
+    stream += answer.stream_of(text_event(0, piece));
+  }
+  answer.add(end_event(0, "stop", 9));
+  stream += answer.stream_of(end_event(0, "stop", 9));
+  const json choice = json::parse(answer.whole())["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "So.");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0]["id"], "functions.get.it:3");
+  EXPECT_EQ(calls[0]["function"], (json{{"name", "get.it"}, {"arguments", "{\"a\": 1}"}}));
+  EXPECT_EQ(calls[1]["id"], "functions.f:4");
+  std::vector<json> told;
+  for (const json& chunk : chunks_of(stream))
+    for (const json& call : chunk["choices"][0]["delta"].value("tool_calls", json::array()))
+      if (call.contains("id")) told.push_back(call);
+  ASSERT_EQ(told.size(), 2u);
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i]["index"], i);
+    EXPECT_EQ(told[i]["id"], calls[i]["id"]);
+    EXPECT_EQ(told[i]["function"]["name"], calls[i]["function"]["name"]);
+  }
+}
+
 // Mistral's own ids; no text; cut short by max_tokens.
 TEST(Answer, HasACallThatWasCutShort) {
   AnswerShape shape;

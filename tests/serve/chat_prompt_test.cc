@@ -124,6 +124,38 @@ TEST(ChatPrompt, ACallThatMustComeIsBegunInItsChannel) {
   EXPECT_EQ(reader.calls(), 1);
 }
 
+// Where calls have numbers, an answer's go on behind those of earlier turns, whose ids become such.
+TEST(ChatPrompt, CallsGoOnBehindTheNumbersOfEarlierTurns) {
+  const auto call = [](const char* id) {
+    return nlohmann::ordered_json{
+        {"id", id}, {"type", "function"}, {"function", {{"name", "now"}, {"arguments", "{}"}}}};
+  };
+  const nlohmann::ordered_json body{
+      {"messages",
+       {{{"role", "user"}, {"content", "hi"}},
+        {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call("one"), call("two")}}},
+        {{"role", "tool"}, {"tool_call_id", "two"}, {"content", "b"}},
+        {{"role", "tool"}, {"tool_call_id", "one"}, {"content", "a"}}}},
+      {"tools", {{{"type", "function"}, {"function", {{"name", "now"}}}}}},
+      {"tool_choice", "required"}};
+  const chat::ChatTemplate chat = with_text(
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}<{{ c.id }}>{% endfor %}{% if "
+      "m.role == 'tool' %}{{ m.tool_call_id }}={{ m.content }};{% endif %}{% endfor %}{{ tools | "
+      "length }}");
+  const auto prompt = [&](const char* format) {
+    return chat_prompt(parse_chat(body.dump(), {}, 512), &chat, stories_tokenizer(),
+                       chat::find_tool_format(format), false);
+  };
+  const ChatPrompt numbered = prompt("kimi_k2");
+  EXPECT_EQ(numbered.text,
+            "<functions.now:0><functions.now:1>functions.now:0=a;functions.now:1=b;1"
+            "<|tool_calls_section_begin|>");
+  EXPECT_EQ(numbered.form.calls_before, 2);
+  const ChatPrompt plain = prompt("hermes");
+  EXPECT_EQ(plain.text, "<one><two>two=b;one=a;1<tool_call>");
+  EXPECT_EQ(plain.form.calls_before, 0);
+}
+
 TEST(ChatPrompt, ARequestBringsItsOwnTemplate) {
   nlohmann::ordered_json body{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
                               {"chat_template", "<{{ messages[0].content }}>"}};

@@ -87,7 +87,7 @@ TEST(HttpServer, TakesTemplatesOfRequestsWhereItIsToldTo) {
 }
 
 TEST(HttpServer, CallsTools) {
-  for (const char* format : {"hermes", "mistral", "llama3_json", "deepseek_v31"}) {
+  for (const char* format : {"hermes", "mistral", "llama3_json", "deepseek_v31", "kimi_k2"}) {
     SCOPED_TRACE(format);
     const Server server(with_tools(format));
     for (int seed = 0; seed < 5; ++seed) {
@@ -124,6 +124,25 @@ TEST(HttpServer, CallsTools) {
       }
       EXPECT_EQ(told, function["arguments"]);
     }
+  }
+}
+
+// Ids count over the whole conversation, in one answer and from turn to turn.
+TEST(HttpServer, NumbersCallsOverTheConversation) {
+  const Server server(with_tools("kimi_k2"));
+  json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+               {"tools", {kClock, kTool}},
+               {"tool_choice", {{"type", "function"}, {"function", {{"name", "clock"}}}}},
+               {"parallel_tool_calls", false},
+               {"temperature", 0},
+               {"max_tokens", 150}};
+  for (int turn = 0; turn < 3; ++turn) {
+    const json message = server.post("/v1/chat/completions", body)["choices"][0]["message"];
+    ASSERT_EQ(message["tool_calls"].size(), 1u) << message.dump();
+    const std::string id = "functions.clock:" + std::to_string(turn);
+    EXPECT_EQ(message["tool_calls"][0]["id"], id);
+    body["messages"].push_back(message);
+    body["messages"].push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", "noon"}});
   }
 }
 

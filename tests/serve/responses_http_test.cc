@@ -92,6 +92,26 @@ TEST(HttpResponses, CallsToolsAndTakesTheirOutput) {
   EXPECT_EQ(again["output"][0]["type"], "message");
 }
 
+TEST(HttpResponses, NumbersCallsWhereTheFormatDoes) {
+  HttpOptions options;
+  options.tool_format = chat::find_tool_format("kimi_k2");
+  const RunningServer server(options);
+  json input = json::array({{{"role", "user"}, {"content", "Once"}}});
+  for (int turn = 0; turn < 2; ++turn) {
+    const json response = server.post("/v1/responses", asked_with({{"input", input},
+                                                                   {"tools", {kWeather}},
+                                                                   {"tool_choice", "required"},
+                                                                   {"parallel_tool_calls", false},
+                                                                   {"max_output_tokens", 150}}));
+    ASSERT_EQ(response["output"].size(), 1u) << response.dump(1);
+    const json& call = response["output"][0];
+    EXPECT_EQ(call["call_id"], "functions.weather:" + std::to_string(turn));
+    input.push_back(call);
+    input.push_back(
+        {{"type", "function_call_output"}, {"call_id", call["call_id"]}, {"output", "warm"}});
+  }
+}
+
 TEST(HttpResponses, AnswersByASchema) {
   const RunningServer server;
   const json schema =
