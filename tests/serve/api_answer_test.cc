@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "src/serve/job_line.h"
+
 namespace sluice::serve {
 namespace {
 
@@ -169,6 +171,28 @@ TEST(Answer, NumbersCallsWhereTheFormatDoes) {
     EXPECT_EQ(told[i]["id"], calls[i]["id"]);
     EXPECT_EQ(told[i]["function"]["name"], calls[i]["function"]["name"]);
   }
+}
+
+// A line of a batch likewise.
+TEST(Answer, OfALineNumbersCallsWhereTheFormatDoes) {
+  chat::MessageForm form;
+  form.calls = chat::find_tool_format("kimi_k2");
+  form.calls_before = 9;
+  jobs::Request request;
+  request.is_chat = true;
+  jobs::Completion completion;
+  completion.finish_reason = "stop";
+  completion.text =
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+      "<|tool_call_end|><|tool_call_begin|>g<|tool_call_argument_begin|>{\"a\": "
+      "1}<|tool_call_end|>";
+  read_answer(request, form, completion);
+  EXPECT_EQ(completion.finish_reason, "tool_calls");
+  const json calls = json::parse(completion.message)["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0]["id"], "functions.f:9");
+  EXPECT_EQ(calls[1]["id"], "functions.g:10");
+  EXPECT_EQ(calls[1]["function"], (json{{"name", "g"}, {"arguments", "{\"a\": 1}"}}));
 }
 
 // Mistral's own ids; no text; cut short by max_tokens.
