@@ -9,6 +9,7 @@
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/quantised_linear.h"
+#include "kernels/k_layout.h"
 #include "kernels/state_run.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -166,7 +167,7 @@ int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows
 
 int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept { return columns + 4 * rows; }
 
-int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, 128); }
+int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, kernels::kMostKColumns); }
 
 int64_t most_pages(const kernels::AttentionShape& shape, int64_t rows) noexcept {
   const int64_t context = std::max(shape.sparse_positions, 1);

@@ -31,5 +31,15 @@ TEST(DeviceAreas, HaveRoomForRunsOfStates) {
   }
 }
 
+// Kernels read rows of 16 bits to the end of the last group, where zeros must be.
+TEST(DeviceAreas, RowsOf16BitsEndWithTheirGroups) {
+  for (const char* name : {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q4_1", "q5_1", "iq1", "iq2",
+                           "int4-g128", "int4", "int8", "nf4", "fp8", "mxfp4"})
+    for (int64_t cols = 1; cols < 1100; cols += cols < 300 ? 1 : 37)
+      EXPECT_GE(narrow_stride(cols), parse_weight_format(name).value().padded_columns(cols))
+          << name << ", " << cols;
+  EXPECT_EQ(narrow_stride(4096), 4096);
+}
+
 }  // namespace
 }  // namespace sluice::testing
