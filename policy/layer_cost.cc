@@ -53,7 +53,10 @@ void add_product(const ModelShape& model, const Plan& plan, const Profile& profi
   const Processor& device = profile.device ? *profile.device : profile.host;
   const WeightFormat format = model.format_of(weight);
   const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
-  out.device += products(device, format, is_eight_bit, product.m, product.own, weight.cols);
+  // A GPU multiplies K types with inputs of 16 bits.
+  const bool is_gpu = profile.device && device.threads == 0;
+  out.device += products(device, format, is_eight_bit && !(is_gpu && format.is_k()), product.m,
+                         product.own, weight.cols);
   if (product.inplace == 0 || product.m == 0) return;
   out.host += products(profile.host, format, is_eight_bit, product.m, product.inplace, weight.cols);
   out.host_bytes += static_cast<double>(model.rows_bytes(weight, product.inplace));

@@ -25,8 +25,14 @@ int linear_int8_blocks(const WeightFormat& format, int64_t m, int64_t k,
 /// Of any plan, at most.
 int64_t linear_int8_workspace_floats(const Multiprocessors& processors) noexcept;
 
-/// x: m rows of k columns, quantised for `format`, which kernels::takes_int8_activations. w [n, k]
-/// panels, 16-byte aligned. y [m, n] f32, row stride ldy; bias [n] or null.
+/// Whether rows of int8 are multiplied with it. K types, with which CPUs do that too, meet rows of
+/// 16 bits (quantised_linear.h).
+constexpr bool takes_int8_rows(const WeightFormat& format) noexcept {
+  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+}
+
+/// x: m rows of k columns, quantised for `format`, which takes_int8_rows(). w [n, k] panels,
+/// 16-byte aligned. y [m, n] f32, row stride ldy; bias [n] or null.
 void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
                  const WeightFormat& format, int64_t n, const float* bias, float* y, int64_t ldy,
                  const Int8LinearPlan& plan, const SplitSpace& space, Stream stream);

@@ -359,9 +359,12 @@ std::string Engine::compute_name() const {
           ? fmt::format(" (the newest {} tokens {})", impl_->stores.recent->tokens(),
                         kv_format_name(impl_->planned.recent_attention.front().kv_dtype))
           : "";
-  return fmt::format("{} weights, {} products{}, {} KV{}, {} threads",
+  const Backend* const backend = impl_->options.backend.get();
+  const std::string otherwise = backend ? backend->otherwise(impl_->model.shape(), compute) : "";
+  return fmt::format("{} weights, {} products{}{}, {} KV{}, {} threads",
                      impl_->model.shape().weights_name(), products,
                      compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
+                     otherwise.empty() ? "" : fmt::format(" ({})", otherwise),
                      kv_format_name(impl_->planned.kv_dtype) + recent_name,
                      sparsity < 1 ? fmt::format(" (values of {:.3g} % read)", 100 * sparsity) : "",
                      impl_->planned.threads);

@@ -50,11 +50,13 @@ struct QuantisedStores {
   }
 };
 
+enum class Mix : uint8_t { kNone, kWithoutKTypes, kAll };
+
 // A format of every matrix by turns, and no two neighbours alike.
-app::Formats mixed_formats(const ModelShape& shape) {
+app::Formats mixed_formats(const ModelShape& shape, Mix mix) {
   std::vector<WeightFormat> formats = app::mixable_formats(shape);
-  std::erase_if(formats,
-                [](const WeightFormat& format) { return format.is_k(); });  // not for W4A8 on GPUs
+  if (mix == Mix::kWithoutKTypes)
+    std::erase_if(formats, [](const WeightFormat& format) { return format.is_k(); });
   app::Formats out;
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
@@ -64,14 +66,15 @@ app::Formats mixed_formats(const ModelShape& shape) {
 }
 
 std::string converted_fixture(const std::string& name, std::optional<WeightFormat> format,
-                              bool is_mixed = false) {
+                              Mix mix = Mix::kNone) {
   static QuantisedStores stores;
   if (stores.root.empty())
     stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
   const std::string key = fs::path(name).filename().string() + "-" +
-                          (is_mixed ? "mixed"
-                           : format ? format_name(*format)
-                                    : "as-it-is");
+                          (mix == Mix::kAll             ? "k-mixed"
+                           : mix == Mix::kWithoutKTypes ? "mixed"
+                           : format                     ? format_name(*format)
+                                                        : "as-it-is");
   if (const auto found = stores.paths.find(key); found != stores.paths.end()) return found->second;
   const BoundModel model = BoundModel::open(folder_of(name));
   io::ConvertOptions options;
@@ -80,10 +83,11 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
   options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
   if (model.checkpoint().config_text().empty())  // a GGUF file's
     options.texts.emplace_back("config.json", model.config_text());
-  const app::Formats formats = is_mixed ? mixed_formats(model.shape()) : app::Formats{};
+  const app::Formats formats =
+      mix == Mix::kNone ? app::Formats{} : mixed_formats(model.shape(), mix);
   io::convert_checkpoint(model.checkpoint(),
                          app::store_groups(model, format, kernels::RangeSearch::kClip, nullptr,
-                                           nullptr, is_mixed ? &formats : nullptr),
+                                           nullptr, mix == Mix::kNone ? nullptr : &formats),
                          options);
   return stores.paths[key] = options.destination.string();
 }
@@ -97,7 +101,9 @@ std::string fixture_model(const std::string& name) {
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
   // As convert makes it where nothing is asked: what does not stream as it lies.
   if (format == "store") return converted_fixture(name.substr(0, colon), std::nullopt);
-  if (format == "mixed") return converted_fixture(name.substr(0, colon), std::nullopt, true);
+  if (format == "mixed")
+    return converted_fixture(name.substr(0, colon), std::nullopt, Mix::kWithoutKTypes);
+  if (format == "k-mixed") return converted_fixture(name.substr(0, colon), std::nullopt, Mix::kAll);
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 

@@ -307,6 +307,26 @@ TEST(PassClasses, FewOfManySequencesAreComputedAsTheyAreFastest) {
   EXPECT_GT(with_own_class, 0) << "no case was met";
 }
 
+// Of K types alone, int8 activations change nothing on a GPU; codes of 4 bits they do.
+TEST(PassClasses, GpusMultiplyKTypesWithInputsOf16Bits) {
+  for (const char* format : {"q4_k", "q6_k", "int4"}) {
+    const auto found = find(LargeCase{"rtx-4090", "llama-3-8b", format, 64 * kGiB, 512}, false);
+    Plan plan = found->result.best.plan;
+    found->profile.device->matmul.push_back(
+        {*parse_weight_format("int4-g64"), 512, 4096, 4096, {1e18}, true});
+    const auto seconds = [&](bool is_eight_bit) {
+      plan.eight_bit_activations = is_eight_bit;
+      return pass_seconds(found->model, plan, found->profile, found->request.input.kv_dtype,
+                          found->request.job, 0, plan.pass_tokens);
+    };
+    const double in_16_bits = seconds(false);
+    const double in_8_bits = seconds(true);
+    const bool is_k = parse_weight_format(format)->is_k();
+    EXPECT_TRUE(is_k ? in_8_bits == in_16_bits : in_8_bits < 0.95 * in_16_bits)
+        << format << ": " << in_8_bits << " and " << in_16_bits;
+  }
+}
+
 // What an engine chooses by is what the model says, in every class and at sizes between, too.
 TEST(PassClasses, EstimatesAreTheModels) {
   const auto found = find(LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512}, false);

@@ -2,11 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
+#include "kernels/cuda/int8_linear.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_runner.h"
 #include "src/engine/runners/attention_limits.h"
 
 namespace sluice {
+
+namespace {
+// Any of its matrices with rows of int8.
+bool has_int8_products(const ModelShape& model) {
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (cuda::takes_int8_rows(weight.quantised)) return true;
+  return false;
+}
+}  // namespace
 
 void CudaBackend::require_runnable(const ModelShape& model, const AttentionShapes& attention,
                                    const kernels::QuantisedOptions& compute) const {
@@ -16,13 +30,9 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");
-  if (compute.activations == kernels::ActivationFormat::kInt8)
-    for (const SublayerShape& sublayer : model.sublayers)
-      for (const WeightShape& weight : sublayer.weights)
-        if (weight.quantised.is_k())
-          refuse(
-              fmt::format("`activations` int8 with {} weights", format_name(weight.quantised)),
-              "leave `activations` out, or run the GGUF file itself, which is repacked for them");
+  if (compute.activations == kernels::ActivationFormat::kInt8 && !has_int8_products(model))
+    refuse(fmt::format("`activations` int8 with {} weights", model.weights_name()),
+           "leave `activations` out, or run the GGUF file itself, which is repacked for them");
   if (compute.outlier_threshold > 0)
     refuse("outliers are set apart on the CPU only so far", "leave `outlier_threshold` out");
   for (const kernels::AttentionShape& shape : attention) {
@@ -37,6 +47,17 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
     if (shape.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
       refuse(fmt::format("{} multiplies no bf16", name()), "use `kv_dtype` f16");
   }
+}
+
+std::string CudaBackend::otherwise(const ModelShape& model,
+                                   const kernels::QuantisedOptions& compute) const {
+  if (compute.activations != kernels::ActivationFormat::kInt8) return {};
+  std::set<std::string> names;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.quantised.is_k()) names.insert(format_name(weight.quantised));
+  if (names.empty()) return {};
+  return fmt::format("inputs of 16 bits with {} weights", fmt::join(names, ", "));
 }
 
 KvFormat CudaBackend::default_kv(const ModelShape& model) const {

@@ -22,6 +22,8 @@ class CudaBackend final : public Backend {
   CudaDevice& cuda_device() noexcept { return device_; }
   void require_runnable(const ModelShape& model, const AttentionShapes& attention,
                         const kernels::QuantisedOptions& compute) const override;
+  std::string otherwise(const ModelShape& model,
+                        const kernels::QuantisedOptions& compute) const override;
   KvFormat default_kv(const ModelShape& model) const override;
   int64_t workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
                           const kernels::QuantisedOptions& compute, int64_t tokens,

@@ -24,7 +24,7 @@ std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> h
 
 bool multiplies_int8(const RunnerParts& parts, const WeightFormat& format) {
   return parts.compute.activations == kernels::ActivationFormat::kInt8 &&
-         kernels::takes_int8_activations(format);
+         cuda::takes_int8_rows(format);
 }
 
 bool multiplies_fp8(const RunnerParts& parts, const WeightFormat& format) {

@@ -49,7 +49,7 @@ void for_each_matrix(const DeviceNeed& need, const Take& take) {
 
 bool multiplies_int8(const DeviceNeed& need, const WeightShape& weight) {
   return need.activations == kernels::ActivationFormat::kInt8 &&
-         kernels::takes_int8_activations(weight.quantised);
+         cuda::takes_int8_rows(weight.quantised);
 }
 
 int64_t narrow_bytes(const DeviceNeed& need) {

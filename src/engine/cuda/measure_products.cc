@@ -86,7 +86,7 @@ class SizeMeasurement {
         dense_.run(narrow_, typed_rows_.data(), k_, options_.prompt_rows, k_, unpacked_.data(), n_,
                    nullptr, y(), n_, stream());
       });
-    if (kernels::takes_int8_activations(format))
+    if (cuda::takes_int8_rows(format))
       for (const int64_t m : rows({1, 8, 32, 64, cuda::kFewestDenseInt8Rows, options_.prompt_rows}))
         int8_rows(format, m);
     else if (device_.properties().has_fp8)
@@ -114,7 +114,7 @@ class SizeMeasurement {
   static int64_t codes_bytes(const MeasureGpuOptions& options, const MatrixSize& size) {
     int64_t bytes = options.prompt_rows * size.k * 2;  // fp8 values in 16 bits
     for (const WeightFormat& format : kQuantised)
-      bytes = std::max(bytes, kernels::takes_int8_activations(format)
+      bytes = std::max(bytes, cuda::takes_int8_rows(format)
                                   ? cuda::int8_rows_bytes(format, options.prompt_rows, size.k)
                                   : cuda::fp8_rows_bytes(format, options.prompt_rows, size.k));
     return bytes;

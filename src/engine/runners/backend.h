@@ -22,6 +22,11 @@ class Backend {
   /// Errors: kUser, when it can't run the model so.
   virtual void require_runnable(const ModelShape& model, const AttentionShapes& attention,
                                 const kernels::QuantisedOptions& compute) const = 0;
+  /// What it computes in another way than `compute` says ("inputs of 16 bits with q4_k weights");
+  /// empty: nothing.
+  virtual std::string otherwise(const ModelShape&, const kernels::QuantisedOptions&) const {
+    return {};
+  }
   /// Type that KV has when nobody chose one.
   virtual KvFormat default_kv(const ModelShape& model) const = 0;
   /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV, where adapters

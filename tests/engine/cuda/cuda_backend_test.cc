@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/shim/host_driver.h"
 #include "src/base/error.h"
 #include "src/model/planning_shapes.h"
+#include "tests/engine/cuda/cuda_testing.h"
 
 namespace sluice::testing {
 namespace {
@@ -75,7 +75,7 @@ TEST(CudaBackend, TakesMixturesAndChunks) {
   EXPECT_EQ(refusal(opt("f16"), chunked), "");
 }
 
-TEST(CudaBackend, RefusesInt8ActivationsOfKTypesByName) {
+TEST(CudaBackend, MultipliesInt8ActivationsWithWhatIsNoKType) {
   kernels::QuantisedOptions int8;
   int8.activations = kernels::ActivationFormat::kInt8;
   for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2"}) {
@@ -83,6 +83,38 @@ TEST(CudaBackend, RefusesInt8ActivationsOfKTypesByName) {
     EXPECT_NE(refusal(opt(format), attention(), int8).find(format), std::string::npos);
   }
   EXPECT_EQ(refusal(opt("int4"), attention(), int8), "");
+  // Of a mix what takes them gets them; the rest is named.
+  ModelShape mix = opt("q4_k");
+  mix.sublayers[1].weights[1].quantised = *parse_weight_format("q6_k");
+  for (WeightShape& weight : mix.sublayers[2].weights)
+    if (weight.may_be_quantised()) weight.quantised = *parse_weight_format("int4");
+  EXPECT_EQ(refusal(mix, attention(), int8), "");
+  const CudaBackend backend(0, 1 << 20);
+  EXPECT_EQ(backend.otherwise(mix, int8), "inputs of 16 bits with q4_k, q6_k weights");
+  EXPECT_EQ(backend.otherwise(mix, {}), "");
+  EXPECT_EQ(backend.otherwise(opt("int4"), int8), "");
+}
+
+// Of a mix of formats K types are multiplied with inputs of 16 bits, the others with int8 ones,
+// which is said; a store of K types alone has nothing for these.
+TEST(CudaBackend, ARunSaysWhichWeightsMeetInputsOf16Bits) {
+  EngineOptions options = options_for(greedy_requests({{5, 6, 7, 8}}, 1));
+  options.activations = kernels::ActivationFormat::kInt8;
+  const std::string mixed = fixture_model("stories260k:k-mixed");
+  const char* const words = "int8 products (inputs of 16 bits with q2_k, q3_k, q4_k, q5_k, q6_k";
+  EXPECT_EQ(Engine::open(mixed, options)->compute_name().find("inputs of"), std::string::npos);
+  options.backend = make_backend();
+  EXPECT_NE(Engine::open(mixed, options)->compute_name().find(words), std::string::npos);
+  EXPECT_EQ(Engine::open(fixture_model("stories260k:int4"), options)->compute_name().find("(inp"),
+            std::string::npos);
+  try {
+    Engine::open(fixture_model("stories260k:q4_k"), options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("q4_k weights"), std::string::npos) << error.what();
+  }
+  options.activations = kernels::ActivationFormat::k16Bit;
+  EXPECT_EQ(Engine::open(mixed, options)->compute_name().find("inputs of"), std::string::npos);
 }
 
 TEST(CudaBackend, AGpuWithoutBf16RefusesIt) {

@@ -731,7 +731,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
                       "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny:store",
                       "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4", "llama4-tiny:store",
-                      "llama4-odd:f32", "llama4-tiny:int8", "llama-tiny-bias:q3_k"),
+                      "llama4-odd:f32", "llama4-tiny:int8", "stories260k:k-mixed",
+                      "stories260k:k-mixed+a8", "llama-tiny-bias:q3_k", "mixtral-tiny:k-mixed"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {
