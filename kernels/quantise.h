@@ -32,14 +32,14 @@ constexpr float kClipStep = 0.02f;
 /// Every scale is a normal number or zero; a group of equal values comes back as close as its scale
 /// is stored. K types are always searched, whatever `search` says: d, m and small scales for the
 /// least squared error that kernels/cpu/k_quantise.h finds. Returns false, with the panel
-/// undefined, when a value is not finite, a scale is past f16 (kInt4, kQ2K, kQ4K, kQ5K), a value
-/// past a quarter of f32's range (K types), or nothing is quantised to the format.
+/// undefined, when a value is not finite, a scale is past f16 (kInt4, kQ4_0, kQ2K, kQ4K, kQ5K), a
+/// value past a quarter of f32's range (K types), or nothing is quantised to the format.
 bool quantise_panel(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
                     int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) noexcept;
 
-/// Whether quantise_panel() knows the format: of those that GGUF files bring, q2_k to q6_k alone.
+/// Whether quantise_panel() knows the format.
 constexpr bool can_quantise_to(const WeightFormat& format) noexcept {
-  return format.encoding != Encoding::kPlain && format.encoding <= Encoding::kQ6K;
+  return format.encoding != Encoding::kPlain && !format.is_only_read();
 }
 
 /// rows [row_count, cols] f32, row stride `ld` = the panel's first rows.
@@ -48,7 +48,7 @@ void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_
 
 /// The codes of one group of a panel with its scales, for formats that are read from elsewhere:
 /// codes [16][group_columns] (one byte each), scales [16] (kMxfp4: powers of two, from 2^-127 on),
-/// zeros [16] (kInt4).
+/// zeros [16] (kInt4; kQ4_0's are 8, whatever is given).
 void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
                 const float* scales, const float* zeros, std::byte* panel) noexcept;
 
@@ -65,6 +65,8 @@ void pack_parts(const WeightFormat& format, const uint8_t* codes, const int8_t* 
 
 /// The 16 values of NF4, rising; the same to 1e-6 as published.
 extern const float kNf4Values[16];
+/// The 16 values of GGUF's IQ4_NL and IQ4_XS, rising.
+extern const float kIq4Values[16];
 /// The nearest e2m1 code (ties to even mantissa); past 6 the largest.
 uint8_t f32_to_e2m1(float value) noexcept;
 /// kMxfp4's scale for values of which the largest has this magnitude: the power of two of the

@@ -1,9 +1,10 @@
 #pragma once
 // Where the codes and scales of a quantised panel lie. A group is lines of 64 bytes, 4 bytes for
-// each of 16 rows, and then scales: 16 f16 scales and 16 f16 zeros (kInt4), 16 bytes that are
-// exponents of two and 127 more (kMxfp4), else 16 f32 scales. A line of 4-bit codes holds 8
-// columns, one of 8-bit codes 4; inside a row's 4 bytes the columns are ordered so that the low
-// (high) codes of the two halves are neighbours, the pair that a bf16 dot product takes.
+// each of 16 rows, and then scales: 16 f16 scales and 16 f16 zeros (kInt4), 16 f16 scales
+// (kQ4_0), 16 bytes that are exponents of two and 127 more (kMxfp4), else 16 f32 scales. A line of
+// 4-bit codes holds 8 columns, one of 8-bit codes 4; inside a row's 4 bytes the columns are ordered
+// so that the low (high) codes of the two halves are neighbours, the pair that a bf16 dot product
+// takes.
 #include <cstdint>
 #include <cstring>
 
@@ -29,8 +30,15 @@ constexpr int unpacked_column(bool is_four_bit, int byte) noexcept {
   return nibble_column(byte < 4 ? 2 * byte : 2 * (byte - 4) + 1);
 }
 
+/// Whether codes are whole numbers of four bits, less a zero: the group's (kInt4), or always 8.
+constexpr bool has_int4_codes(Encoding encoding) noexcept {
+  return encoding == Encoding::kInt4 || encoding == Encoding::kQ4_0;
+}
+constexpr float kQ4Zero = 8;  ///< of kQ4_0
+
 constexpr bool is_four_bit(Encoding encoding) noexcept {
-  return encoding == Encoding::kInt4 || encoding == Encoding::kNf4 || encoding == Encoding::kMxfp4;
+  return has_int4_codes(encoding) || encoding == Encoding::kNf4 || encoding == Encoding::kMxfp4 ||
+         encoding == Encoding::kIq4;
 }
 
 constexpr int64_t line_columns(Encoding encoding) noexcept { return is_four_bit(encoding) ? 8 : 4; }

@@ -32,12 +32,17 @@ struct QuantisedOptions {
   float outlier_threshold = 0;
 };
 
-/// Whether `format` multiplies int8 activations: kInt4, kInt8 and K types do.
+/// Whether `format` multiplies int8 activations: kInt4, kQ4_0, kInt8 and K types do.
 bool takes_int8_activations(const WeightFormat& format) noexcept;
 /// Whether `format` multiplies fp8 activations: kFp8 does.
 bool takes_fp8_activations(const WeightFormat& format) noexcept;
 
-/// x.m rows of x.k columns; w [n, k] panels; y [m, n] f32, row stride ldy; bias [n] or null.
+/// `options` as products with `format` take them: with 16-bit activations where they do not
+/// multiply those that are asked for.
+QuantisedOptions options_for(const WeightFormat& format, const QuantisedOptions& options) noexcept;
+
+/// x.m rows of x.k columns; w [n, k] panels; y [m, n] f32, row stride ldy; bias [n] or null;
+/// `options` as options_for() has them.
 /// `scratch`: quantised_scratch_bytes(). `is_prepared`: it is as a call with the same x, format and
 /// options left it, so that x is not laid out (or quantised) again; has no effect above
 /// kMostPreparedRows.

@@ -228,6 +228,7 @@ std::optional<WeightFormat> multiplied_alike(const WeightFormat& weights) {
     case Encoding::kQ5_1:
     case Encoding::kIq1:
     case Encoding::kIq2: return WeightFormat{Encoding::kQ6K, DType::kBF16, 256};
+    case Encoding::kQ4_0:
     case Encoding::kQ4K:
     case Encoding::kQ6K: return WeightFormat{Encoding::kInt4, DType::kBF16, 64};
     default: return std::nullopt;

@@ -26,7 +26,7 @@ from gguf.quants import dequantize
 from safetensors.torch import load_file, save_file
 
 PROGRAM = os.environ.get("SLUICE", "build/release/bin/sluice")
-BITS = {"int8": 8, "q6_k": 6.625, "q5_k": 5.5, "int4-g32": 5, "int4": 4.5, "nf4": 4.5, "q4_k": 4.5, "int4-g128": 4.25,
+BITS = {"int8": 8, "q6_k": 6.625, "q5_k": 5.5, "int4-g32": 5, "iq4": 5, "int4": 4.5, "q4_0": 4.5, "nf4": 4.5, "q4_k": 4.5, "int4-g128": 4.25,
         "mxfp4": 4.25, "q3_k": 3.5, "q2_k": 2.625}
 ASKED = [3.5, 4, 4.16, 4.25, 4.3, 4.5, 4.8, 5, 5.5, 6.56]  # --bits
 THEIRS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K_M", "Q4_K", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_M", "Q3_K", "IQ3_S", "IQ3_XXS", "Q2_K_M", "Q2_K"]

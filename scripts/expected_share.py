@@ -31,7 +31,9 @@ class Gpu:
 GPUS = (Gpu("H200", "90", 132, 4.8e12, 1.83e9, 0.8e-6, 4, 4),
         Gpu("RTX 4090", "89", 128, 1.008e12, 2.52e9, 0.6e-6, 32, 16),
         Gpu("T4", "75", 40, 0.32e12, 1.3e9, 0.6e-6, 16, 16))
-ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8", "5": "mxfp4"}
+ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8", "5": "mxfp4", "15": "q4_0", "16": "iq4"}
+EIGHT_BITS = ("int8", "fp8")
+SCALE_BYTES = {"mxfp4": 16, "q4_0": 32}  # of a group, else 64
 KINDS = ("f16", "bf16", "int8", "int4")
 ROWS = {"1": "1 to 8", "2": "9 to 16", "4": "17 to 32", "8": "33 to 64"}
 
@@ -45,7 +47,8 @@ def budget():
 
 def weights_of_kib(encoding, run):
     columns = int(run) or 64
-    each = columns * (8 if encoding in "135" else 16) + (16 if encoding == "5" else 64 if run != "0" else 0)
+    name = ENCODINGS[encoding]
+    each = columns * (16 if name in EIGHT_BITS else 8) + (SCALE_BYTES.get(name, 64) if run != "0" else 0)
     return KIB * 16 * columns / each
 
 
@@ -60,8 +63,8 @@ def share(gpu, figures, planned, tensor_cycles):
 
 def product(name):
     """(text, planned blocks, whether on integers, tensor instructions a KiB) of a product's kernel, or None."""
-    match = re.match(r"quantised_linear_kernel<Encoding:(\d), false, (\d), (\d+)>", name)
-    integer = re.match(r"int8_linear_kernel<Encoding:(\d), (\d), (\d+)>", name)
+    match = re.match(r"quantised_linear_kernel<Encoding:(\d+), false, (\d), (\d+)>", name)
+    integer = re.match(r"int8_linear_kernel<Encoding:(\d+), (\d), (\d+)>", name)
     if not match and not integer:
         return None
     encoding, tiles, run = (match or integer).groups()

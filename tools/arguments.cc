@@ -62,7 +62,7 @@ WeightFormat weight_format_argument(const std::string& text, const std::string& 
   if (!format || (format->is_quantised() && !kernels::can_quantise_to(*format)))
     throw Error(ErrorKind::kUser, fmt::format("{} {} is no format of weights", flag, text),
                 "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4, one with a group (int4-g128), "
-                "or q2_k to q6_k");
+                "q4_0, iq4, or q2_k to q6_k");
   return *format;
 }
 

@@ -184,7 +184,7 @@ Command add_convert(CLI::App& program) {
   parser->add_option(
       "--weights", flags->weights,
       "f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4; -g32, -g64, -g128: columns that share "
-      "a scale (int4-g128); q2_k to q6_k: GGUF's K types (default: as they are)");
+      "a scale (int4-g128); q4_0, iq4, q2_k to q6_k: as GGUF's types (default: as they are)");
   parser->add_option(
       "--bits", flags->bits,
       "bits a weight, scales included: a format for each matrix, q2_k to as it is, so that least "

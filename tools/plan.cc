@@ -672,7 +672,7 @@ Command add_plan(CLI::App& program) {
                      "micro-batches of a block");
   parser->add_option("--weights", flags->weights,
                      "weights as f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4 (-g32, -g64, -g128: "
-                     "a group's columns), or q2_k to q6_k");
+                     "a group's columns), q4_0, iq4, or q2_k to q6_k");
   parser->add_flag("--gpu-direct", flags->is_gpu_direct,
                    "weights come from disk straight into the GPU's memory (GPUDirect Storage)");
   parser

@@ -12,8 +12,8 @@ namespace sluice {
 
 /// What is changed on the way.
 struct ConvertOptions {
-  /// f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 (int4-g128: columns that share a scale), q2_k to
-  /// q6_k; empty: as they are.
+  /// f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 (int4-g128: columns that share a scale), q4_0,
+  /// iq4, q2_k to q6_k; empty: as they are.
   std::string weights;
   /// Bits a weight, in place of `weights`: a format for each matrix, so that least is lost (4.5;
   /// docs/quantisation.md). 0: not so.

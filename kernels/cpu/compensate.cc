@@ -144,6 +144,9 @@ void read_scales(const WeightFormat& format, const std::byte* meta, float* scale
   if (format.encoding == Encoding::kInt4) {
     convert(DType::kF16, meta, DType::kF32, scales, kRows);
     convert(DType::kF16, meta + 2 * kRows, DType::kF32, zeros, kRows);
+  } else if (format.encoding == Encoding::kQ4_0) {
+    convert(DType::kF16, meta, DType::kF32, scales, kRows);
+    std::fill_n(zeros, kRows, kQ4Zero);
   } else if (format.encoding == Encoding::kMxfp4) {
     for (int64_t i = 0; i < kRows; ++i) scales[i] = e8m0_value(static_cast<uint8_t>(meta[i]));
   } else {
@@ -184,7 +187,12 @@ class Run {
  private:
   int64_t groups() const { return format_.groups(cols_); }
   uint8_t zero_code() const {
-    return format_.encoding == Encoding::kInt8 ? 128 : format_.encoding == Encoding::kNf4 ? 7 : 0;
+    switch (format_.encoding) {
+      case Encoding::kInt8: return 128;
+      case Encoding::kNf4: return 7;
+      case Encoding::kIq4: return 8;  // of what is nearest 0
+      default: return 0;
+    }
   }
   template <typename Work>
   void each_panel(const Work& work) {
@@ -371,7 +379,7 @@ class Run {
         const uint8_t* from = codes_.data() + (panel * kRows + row) * stored_ + group * columns;
         uint8_t* to = codes.data() + row * columns;
         std::copy_n(from, columns, to);
-        if (format_.encoding == Encoding::kInt4)
+        if (has_int4_codes(format_.encoding))
           std::fill(to + real, to + columns,
                     static_cast<uint8_t>(
                         std::clamp(std::nearbyint(zeros(panel, group)[row]), 0.0f, 15.0f)));

@@ -77,7 +77,7 @@ int64_t tiles_bytes(int64_t m, int64_t tile_bytes) noexcept {
 }
 
 int64_t tiled_f32_rows(const WeightFormat& format) noexcept {
-  const bool is_quick = format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+  const bool is_quick = has_int4_codes(format.encoding) || format.encoding == Encoding::kInt8;
   return is_quick ? kTiledRows : kLookedUpRows;
 }
 
@@ -292,11 +292,18 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
 }  // namespace
 
 bool takes_int8_activations(const WeightFormat& format) noexcept {
-  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8 || format.is_k();
+  return has_int4_codes(format.encoding) || format.encoding == Encoding::kInt8 || format.is_k();
 }
 
 bool takes_fp8_activations(const WeightFormat& format) noexcept {
   return format.encoding == Encoding::kFp8;
+}
+
+QuantisedOptions options_for(const WeightFormat& format, const QuantisedOptions& options) noexcept {
+  const bool takes = options.activations == ActivationFormat::kInt8 ? takes_int8_activations(format)
+                     : options.activations == ActivationFormat::kFp8 ? takes_fp8_activations(format)
+                                                                     : true;
+  return takes ? options : QuantisedOptions{options.compute, ActivationFormat::k16Bit, 0};
 }
 
 RowPreparer::RowPreparer(const Activations& x, const WeightFormat& format,
@@ -326,8 +333,9 @@ void RowPreparer::prepare(int64_t row) const noexcept {
 
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
                       int64_t n, const float* bias, float* y, int64_t ldy,
-                      const QuantisedOptions& options, std::span<std::byte> scratch,
+                      const QuantisedOptions& asked, std::span<std::byte> scratch,
                       bool is_prepared) {
+  const QuantisedOptions options = options_for(format, asked);
   is_prepared = is_prepared && x.m <= kMostRows;
   for (int64_t begin = 0; begin < x.m && n > 0; begin += kMostRows) {
     const Activations part{x.f32 ? x.f32 + begin * x.ld : nullptr,
@@ -358,7 +366,8 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
 }
 
 int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
-                                const QuantisedOptions& options) noexcept {
+                                const QuantisedOptions& asked) noexcept {
+  const QuantisedOptions options = options_for(format, asked);
   const int64_t m = std::min(max_m, kMostRows);
   if (m == 0 || k == 0) return 0;
   const int64_t padded = format.padded_columns(k);

@@ -156,7 +156,7 @@ struct Variant {
   void (*quantised_panels_f32)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// quantised_f32 on bf16 x; null where the CPU has no bf16 dot product.
   void (*quantised_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
-  /// quantised_f32 on int8 x; kInt4, kInt8 and K types only.
+  /// quantised_f32 on int8 x; kInt4, kQ4_0, kInt8 and K types only.
   void (*quantised_int8)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// quantised_bf16 for many rows, on QuantisedCall::tiles.
   void (*quantised_panels_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);

@@ -40,6 +40,8 @@ void with_kernel(const PanelShape& panel, int64_t m, const Visit& visit) {
     if (panel.columns == panel.group_columns && panel.columns % 64 == 0)
       return with_tiles(m, Constant<0>(), visit);
     return with_tiles(m, Constant<32>(), visit);
+  } else if constexpr (kEncoding == Encoding::kQ4_0) {
+    return with_tiles(m, Constant<32>(), visit);
   } else {
     switch (panel.group_columns) {
       case 32: return with_tiles(m, Constant<32>(), visit);
@@ -74,10 +76,11 @@ void run_linear_int8(const Int8LinearArguments& arguments, Stream stream) {
 int linear_int8_blocks(const WeightFormat& format, int64_t m, int64_t k,
                        const Multiprocessors& processors) {
   const PanelShape panel = panel_shape(format, k);
-  return blocks_that_fit(processors, kBlocksEach,
-                         format.encoding == Encoding::kInt8
-                             ? shared_bytes<Encoding::kInt8>(panel, m)
-                             : shared_bytes<Encoding::kInt4>(panel, m));
+  const int64_t bytes = format.encoding == Encoding::kInt8 ? shared_bytes<Encoding::kInt8>(panel, m)
+                        : format.encoding == Encoding::kQ4_0
+                            ? shared_bytes<Encoding::kQ4_0>(panel, m)
+                            : shared_bytes<Encoding::kInt4>(panel, m);
+  return blocks_that_fit(processors, kBlocksEach, bytes);
 }
 
 Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
@@ -116,6 +119,8 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
   arguments.split = space;
   if (format.encoding == Encoding::kInt8)
     run_linear_int8<Encoding::kInt8>(arguments, stream);
+  else if (format.encoding == Encoding::kQ4_0)
+    run_linear_int8<Encoding::kQ4_0>(arguments, stream);
   else
     run_linear_int8<Encoding::kInt4>(arguments, stream);
 }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/int8_rows.h"
 #include "kernels/cuda/split_space.h"
 #include "kernels/cuda/types.h"
+#include "kernels/quantised_layout.h"
 
 namespace sluice::cuda {
 
@@ -28,7 +29,7 @@ int64_t linear_int8_workspace_floats(const Multiprocessors& processors) noexcept
 /// Whether rows of int8 are multiplied with it. K types, with which CPUs do that too, meet rows of
 /// 16 bits (quantised_linear.h).
 constexpr bool takes_int8_rows(const WeightFormat& format) noexcept {
-  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+  return kernels::has_int4_codes(format.encoding) || format.encoding == Encoding::kInt8;
 }
 
 /// x: m rows of k columns, quantised for `format`, which takes_int8_rows(). w [n, k] panels,

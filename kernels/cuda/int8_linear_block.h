@@ -25,11 +25,11 @@ struct Int8LinearArguments {
   SplitSpace split;  ///< of more than one
 };
 
-/// kRun as PanelStream's; of int4 it is the group, whose zero is taken away once.
+/// kRun as PanelStream's; of codes of int4 it is the group, whose zero is taken away once.
 template <Encoding kEncoding, int kTiles, int kRun>
 class Int8LinearBlock {
  public:
-  static constexpr bool kIsFourBit = kEncoding == Encoding::kInt4;
+  static constexpr bool kIsFourBit = kHasInt4Codes<kEncoding>;
   static constexpr int kTokens = 8 * kTiles;
   static constexpr int kChunk = kIsFourBit && (kTiles < 8 || kRun == 128) ? 128 : 64;
   using Panel = PanelStream<kEncoding, kChunk, kRun>;

@@ -64,15 +64,16 @@ class PanelStream {
     return *reinterpret_cast<const Words2*>(run + line * 64 + lane_index() % 4 * 64 +
                                             lane_index() / 4 * 8);
   }
-  /// The same rows' scales, as f32; of int4 a word of scales and one of zeros.
+  /// The same rows' scales, as f32; of int4 a word of scales and one of zeros, as f16.
   SLUICE_DEVICE static Words2 scales(const std::byte* at) {
     const int pair = lane_index() / 4;
     if (kEncoding == Encoding::kMxfp4) {
       const uint32_t bytes = reinterpret_cast<const uint16_t*>(at)[pair];
       return {{e8m0_bits(bytes & 255u), e8m0_bits(bytes >> 8)}};
     }
-    if (kEncoding != Encoding::kInt4) return reinterpret_cast<const Words2*>(at)[pair];
+    if (!kHasInt4Codes<kEncoding>) return reinterpret_cast<const Words2*>(at)[pair];
     const auto* words = reinterpret_cast<const uint32_t*>(at);
+    if (kEncoding == Encoding::kQ4_0) return {{words[pair], 0x48004800u}};  // 8
     return {{words[pair], words[8 + pair]}};
   }
 
@@ -110,7 +111,7 @@ struct Ring {
   }
 };
 
-/// As numbers: scales of two rows, and zeros, which only int4 has.
+/// As numbers: scales of two rows, and zeros, which only codes of int4 have.
 template <Encoding kEncoding>
 struct RowScales {
   float scale[2];
@@ -119,7 +120,7 @@ struct RowScales {
   SLUICE_DEVICE explicit RowScales(const Words2& words) {
     SLUICE_UNROLL
     for (int row = 0; row < 2; ++row) {
-      constexpr bool kIsInt4 = kEncoding == Encoding::kInt4;
+      constexpr bool kIsInt4 = kHasInt4Codes<kEncoding>;
       scale[row] = kIsInt4 ? half_to_float(static_cast<uint16_t>(words.word[0] >> (16 * row)))
                            : bits_to_float(words.word[row]);
       zero[row] = kIsInt4 ? half_to_float(static_cast<uint16_t>(words.word[1] >> (16 * row))) : 0;

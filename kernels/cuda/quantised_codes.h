@@ -28,9 +28,28 @@ SLUICE_DEVICE float nf4_value(int code) {
   return kValues[code];
 }
 
+/// The values of GGUF's IQ4_NL and IQ4_XS, as kernels::kIq4Values.
+SLUICE_DEVICE float iq4_value(int code) {
+  static constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+  return kValues[code];
+}
+
+/// Whether codes stand for values of a table, and these.
+template <Encoding kEncoding>
+constexpr bool kHasTable = kEncoding == Encoding::kNf4 || kEncoding == Encoding::kIq4;
+template <Encoding kEncoding>
+SLUICE_DEVICE float table_value(int code) {
+  return kEncoding == Encoding::kNf4 ? nf4_value(code) : iq4_value(code);
+}
+
 /// Columns of a word: 8 codes of 4 bits or 4 of 8.
 template <Encoding kEncoding>
 constexpr int kColumnsOfWord = kernels::is_four_bit(kEncoding) ? 8 : 4;
+
+/// Whether codes are whole numbers of four bits, less a zero.
+template <Encoding kEncoding>
+constexpr bool kHasInt4Codes = kernels::has_int4_codes(kEncoding);
 
 /// Bytes of a group's scales.
 template <Encoding kEncoding>
@@ -47,47 +66,54 @@ template <Encoding kEncoding, bool kIsBF16>
 class Codes {
  public:
   static constexpr int kPairs = kColumnsOfWord<kEncoding> / 2;
-  /// Pairs of NF4 values by two codes, [256], in shared memory; 0 bytes for the others.
-  static constexpr int kTableBytes = kEncoding == Encoding::kNf4 ? 256 * 4 : 0;
+  /// Pairs of a table's values by two codes, [256], in shared memory; 0 bytes for the others.
+  static constexpr int kTableBytes = kHasTable<kEncoding> ? 256 * 4 : 0;
 
   SLUICE_DEVICE static void fill_table([[maybe_unused]] uint32_t* table) {
-    if constexpr (kEncoding == Encoding::kNf4) {
+    if constexpr (kHasTable<kEncoding>) {
       for (int i = thread_index(); i < 256; i += block_threads()) {
-        const float low = nf4_value(i % 16);
-        const float high = nf4_value(i / 16);
+        const float low = table_value<kEncoding>(i % 16);
+        const float high = table_value<kEncoding>(i / 16);
         table[i] = kIsBF16 ? pair_of_bf16(low, high) : pair_of_half(low, high);
       }
     }
   }
 
-  /// Columns 2 i and 2 i + 1 of the word: the code (kInt4), the code - 128 (kInt8), the value.
+  /// Columns 2 i and 2 i + 1 of the word: the code (kInt4), less 8 (kQ4_0), or 128 (kInt8), or
+  /// the value.
   SLUICE_DEVICE static uint32_t pair(uint32_t word, int i, const uint32_t* table) {
     switch (kEncoding) {
-      case Encoding::kInt4: return nibbles(word, i);
+      case Encoding::kInt4: return nibbles<0>(word, i);
+      case Encoding::kQ4_0: return nibbles<8>(word, i);
       case Encoding::kInt8: return bytes(word >> (8 * i));
-      case Encoding::kNf4: {
+      case Encoding::kNf4:
+      case Encoding::kIq4: {
         const uint32_t codes = word >> (4 * i);
         return table[(codes & 15u) | ((codes >> 12) & 0xf0u)];
       }
       case Encoding::kFp8: return e4m3(word >> (8 * i));
       case Encoding::kMxfp4: return e2m1(word >> (4 * i));
-      case Encoding::kPlain: break;
+      default: return 0;
     }
-    return 0;
   }
 
  private:
   static constexpr uint32_t kMinusOne = 0xbf80bf80u;  // bf16
 
-  // Nibble i of each half. 1024 + q in f16, 128 + q in bf16, less that. Nibbles 1 and 3 of f16 are
-  // taken where they lie, as 1024 + 16 q; bf16 has no bits for that.
+  // Nibble i of each half less kZero. 1024 + q in f16, 128 + q in bf16, less both. Nibbles 1 and 3
+  // of f16 are taken where they lie, as 1024 + 16 q; bf16 has no bits for that.
+  template <uint32_t kZero>
   SLUICE_DEVICE static uint32_t nibbles(uint32_t word, int i) {
+    static_assert(kZero == 0 || kZero == 8);
+    constexpr uint32_t kTwice = 0x00010001u;
     if (kIsBF16)
-      return fma_bf16_pair(0x43004300u, kMinusOne,
+      return fma_bf16_pair(0x43004300u + kZero * kTwice, kMinusOne,
                            and_or(word >> (4 * i), 0x000f000fu, 0x43004300u));
     const uint32_t shifted = i < 2 ? word : word >> 8;
-    if (i % 2 == 0) return sub_half2(and_or(shifted, 0x000f000fu, 0x64006400u), 0x64006400u);
-    return fma_half2(and_or(shifted, 0x00f000f0u, 0x64006400u), 0x2c002c00u, 0xd400d400u);
+    if (i % 2 == 0)
+      return sub_half2(and_or(shifted, 0x000f000fu, 0x64006400u), 0x64006400u + kZero * kTwice);
+    constexpr uint32_t kLess = kZero == 0 ? 0xd400d400u : 0xd480d480u;  // 64, 72
+    return fma_half2(and_or(shifted, 0x00f000f0u, 0x64006400u), 0x2c002c00u, kLess);
   }
 
   // The lowest byte of each half, less 128. bf16 has 8 bits: 16 (high - 8) + low.
@@ -95,7 +121,7 @@ class Codes {
     if (!kIsBF16) return sub_half2(and_or(word, 0x00ff00ffu, 0x64006400u), 0x64806480u);
     const uint32_t high =
         fma_bf16_pair(0x43084308u, kMinusOne, and_or(word >> 4, 0x000f000fu, 0x43004300u));
-    return fma_bf16_pair(high, 0x41804180u, nibbles(word, 0));
+    return fma_bf16_pair(high, 0x41804180u, nibbles<0>(word, 0));
   }
 
   // Sign, exponent and mantissa moved to their places, times the difference of the biases.

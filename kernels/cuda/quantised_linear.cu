@@ -74,9 +74,10 @@ int linear_blocks(const WeightFormat& format, int64_t m, int64_t k,
     case Encoding::kNf4: return fit(linear_shared_bytes<Encoding::kNf4>(shape, m));
     case Encoding::kFp8: return fit(linear_shared_bytes<Encoding::kFp8>(shape, m));
     case Encoding::kMxfp4: return fit(linear_shared_bytes<Encoding::kMxfp4>(shape, m));
-    case Encoding::kPlain: break;
+    case Encoding::kQ4_0: return fit(linear_shared_bytes<Encoding::kQ4_0>(shape, m));
+    case Encoding::kIq4: return fit(linear_shared_bytes<Encoding::kIq4>(shape, m));
+    default: return 1;
   }
-  return 1;
 }
 
 LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
@@ -125,7 +126,9 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
     case Encoding::kNf4: run_linear<Encoding::kNf4>(arguments, grid, stream); break;
     case Encoding::kFp8: run_linear<Encoding::kFp8>(arguments, grid, stream); break;
     case Encoding::kMxfp4: run_linear<Encoding::kMxfp4>(arguments, grid, stream); break;
-    case Encoding::kPlain: return;
+    case Encoding::kQ4_0: run_linear<Encoding::kQ4_0>(arguments, grid, stream); break;
+    case Encoding::kIq4: run_linear<Encoding::kIq4>(arguments, grid, stream); break;
+    default: return;
   }
 }
 
@@ -148,7 +151,11 @@ void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64
       return run_dequantise<Encoding::kFp8>(w, shape, n, k, type, out, ld, stream);
     case Encoding::kMxfp4:
       return run_dequantise<Encoding::kMxfp4>(w, shape, n, k, type, out, ld, stream);
-    case Encoding::kPlain: return;
+    case Encoding::kQ4_0:
+      return run_dequantise<Encoding::kQ4_0>(w, shape, n, k, type, out, ld, stream);
+    case Encoding::kIq4:
+      return run_dequantise<Encoding::kIq4>(w, shape, n, k, type, out, ld, stream);
+    default: return;
   }
 }
 

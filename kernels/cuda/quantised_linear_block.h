@@ -307,7 +307,8 @@ void with_kernel(const PanelShape& shape, int64_t m, const Visit& visit) {
     else
       visit(Constant<8>(), run);
   };
-  if constexpr (kEncoding != Encoding::kMxfp4) {  // its groups have 32
+  if constexpr (kEncoding != Encoding::kMxfp4 &&
+                kEncoding < Encoding::kQ4_0) {  // their groups have 32
     constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
     if (kIsFourBit ? shape.group_columns % 64 == 0
                    : shape.columns == shape.group_columns && shape.columns % 64 == 0)
@@ -328,8 +329,8 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
   constexpr int kColumns = kColumnsOfWord<kEncoding>;
   constexpr int kWords = 8 / kColumns;
   auto* table = reinterpret_cast<float*>(shared_memory());
-  if constexpr (kEncoding == Encoding::kNf4) {
-    if (thread_index() < 16) table[thread_index()] = nf4_value(thread_index());
+  if constexpr (kHasTable<kEncoding>) {
+    if (thread_index() < 16) table[thread_index()] = table_value<kEncoding>(thread_index());
     block_sync();
   }
   const int index = block_x() * kDequantiseThreads + thread_index();
@@ -349,6 +350,8 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
   if (kEncoding == Encoding::kInt4) {
     scale = half_to_float(reinterpret_cast<const uint16_t*>(scales)[in_panel]);
     zero = half_to_float(reinterpret_cast<const uint16_t*>(scales)[16 + in_panel]);
+  } else if (kEncoding == Encoding::kQ4_0) {
+    scale = half_to_float(reinterpret_cast<const uint16_t*>(scales)[in_panel]);
   } else if (kEncoding == Encoding::kMxfp4) {
     scale = bits_to_float(e8m0_bits(static_cast<uint32_t>(scales[in_panel])));
   } else {
@@ -359,7 +362,7 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
   for (int i = 0; i < 4; ++i) {
     const uint32_t word = words[i * 2 / kColumns % kWords * 16];
     float value[2];
-    if constexpr (kEncoding == Encoding::kNf4) {
+    if constexpr (kHasTable<kEncoding>) {
       for (int j = 0; j < 2; ++j) value[j] = table[(word >> (4 * i + 16 * j)) & 15u];
     } else {
       const uint32_t pair = Code::pair(word, i % (kColumns / 2), nullptr);
@@ -407,7 +410,7 @@ void run_dequantise(const std::byte* w, const PanelShape& shape, int64_t n, int6
   const Grid grid{static_cast<int>((pieces + kDequantiseThreads - 1) / kDequantiseThreads),
                   static_cast<int>((n + 15) / 16)};
   const bool is_wide = ld % 8 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
-  constexpr int64_t kTableBytes = kEncoding == Encoding::kNf4 ? 64 : 0;
+  constexpr int64_t kTableBytes = kHasTable<kEncoding> ? 64 : 0;
   launch("dequantise",
          type == DType::kBF16 ? dequantise_kernel<kEncoding, true>
                               : dequantise_kernel<kEncoding, false>,

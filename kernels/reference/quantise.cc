@@ -30,6 +30,9 @@ const float kNf4Values[16] = {-1.0f,
                               0.7229568362236023f,
                               1.0f};
 
+const float kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+
 uint8_t f32_to_e2m1(float value) noexcept {
   const uint8_t sign = std::signbit(value) ? 8 : 0;
   const float magnitude = std::fabs(value);
@@ -98,6 +101,9 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
       const uint16_t zero = f32_to_f16(zeros[row]);
       std::memcpy(meta + row * 2, &scale, 2);
       std::memcpy(meta + 32 + row * 2, &zero, 2);
+    } else if (format.encoding == Encoding::kQ4_0) {
+      const uint16_t scale = f32_to_f16(scales[row]);
+      std::memcpy(meta + row * 2, &scale, 2);
     } else if (format.encoding == Encoding::kMxfp4) {
       meta[row] = e8m0_of(scales[row]);
     } else {
@@ -250,12 +256,15 @@ float quantised_value(const WeightFormat& format, const std::byte* w, int64_t co
     std::memcpy(&zero, meta + 32 + lane * 2, 2);
     return f16_to_f32(scale) * (static_cast<float>(code) - f16_to_f32(zero));
   }
+  if (format.encoding == Encoding::kQ4_0)
+    return half_of(meta + lane * 2) * (static_cast<float>(code) - kQ4Zero);
   if (format.encoding == Encoding::kMxfp4)
     return e8m0_value(static_cast<uint8_t>(meta[lane])) * kE2m1Values[code];
   float scale = 0;
   std::memcpy(&scale, meta + lane * 4, 4);
   if (format.encoding == Encoding::kInt8) return scale * (static_cast<float>(code) - 128.0f);
   if (format.encoding == Encoding::kNf4) return scale * kNf4Values[code];
+  if (format.encoding == Encoding::kIq4) return scale * kIq4Values[code];
   return scale * e4m3_to_f32(static_cast<uint8_t>(code));
 }
 
@@ -268,6 +277,7 @@ void quantise_panel(const WeightFormat& format, const float* rows, int64_t ld, i
     float scales[kRows] = {}, zeros[kRows] = {};
     std::fill(codes.begin(), codes.end(), format.encoding == Encoding::kInt8 ? 128 : 0);
     if (format.encoding == Encoding::kNf4) std::fill(codes.begin(), codes.end(), 7);
+    if (format.encoding == Encoding::kQ4_0) std::fill(codes.begin(), codes.end(), 8);
     for (int64_t row = 0; row < row_count; ++row) {
       const float* x = rows + row * ld + group * columns;
       const int64_t count = std::min(columns, cols - group * columns);
@@ -287,6 +297,26 @@ void quantise_panel(const WeightFormat& format, const float* rows, int64_t ld, i
           zeros[row] = zero;
           break;
         }
+        case Encoding::kQ4_0: {
+          const float scale = f16_to_f32(f32_to_f16((high > -low ? high : low) / -kQ4Zero));
+          for (int64_t i = 0; i < count; ++i)
+            to[i] = scale != 0 ? static_cast<uint8_t>(std::clamp(
+                                     std::nearbyint(x[i] / scale + kQ4Zero), 0.0f, 15.0f))
+                               : 8;
+          scales[row] = scale;
+          break;
+        }
+        case Encoding::kIq4:
+          scales[row] = (high > -low ? high : low) / kIq4Values[0];
+          for (int64_t i = 0; i < count && most > 0; ++i) {
+            int best = 0;
+            for (int code = 1; code < 16; ++code)
+              if (std::fabs(x[i] / scales[row] - kIq4Values[code]) <
+                  std::fabs(x[i] / scales[row] - kIq4Values[best]))
+                best = code;
+            to[i] = static_cast<uint8_t>(best);
+          }
+          break;
         case Encoding::kInt8:
           scales[row] = most / 127;
           for (int64_t i = 0; i < count; ++i)

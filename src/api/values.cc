@@ -8,9 +8,9 @@ namespace sluice {
 
 WeightFormat weights_of(const std::string& weights) {
   const auto format = parse_weight_format(weights);
-  if (!format || format->encoding > Encoding::kQ6K)  // others are kept from GGUF files alone
+  if (!format || format->is_only_read())
     throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", weights),
-                "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 or q2_k to q6_k");
+                "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4, q4_0, iq4 or q2_k to q6_k");
   return *format;
 }
 

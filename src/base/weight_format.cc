@@ -19,11 +19,12 @@ constexpr EncodingName kEncodings[] = {
     {Encoding::kFp8, "fp8", 0},    {Encoding::kMxfp4, "mxfp4", 32}, {Encoding::kQ2K, "q2_k", 256},
     {Encoding::kQ3K, "q3_k", 256}, {Encoding::kQ4K, "q4_k", 256},   {Encoding::kQ5K, "q5_k", 256},
     {Encoding::kQ6K, "q6_k", 256}, {Encoding::kQ4_1, "q4_1", 32},   {Encoding::kQ5_1, "q5_1", 32},
-    {Encoding::kIq1, "iq1", 256},  {Encoding::kIq2, "iq2", 256}};
+    {Encoding::kIq1, "iq1", 256},  {Encoding::kIq2, "iq2", 256},    {Encoding::kQ4_0, "q4_0", 32},
+    {Encoding::kIq4, "iq4", 32}};
 
 // Whether its groups are always the same.
 bool has_one_group(const WeightFormat& format) noexcept {
-  return format.encoding == Encoding::kMxfp4 || format.is_k();
+  return format.encoding == Encoding::kMxfp4 || format.encoding >= Encoding::kQ4_0 || format.is_k();
 }
 }  // namespace
 
@@ -31,7 +32,9 @@ int64_t WeightFormat::code_bits() const noexcept {
   switch (encoding) {
     case Encoding::kInt4:
     case Encoding::kNf4:
-    case Encoding::kMxfp4: return 4;
+    case Encoding::kMxfp4:
+    case Encoding::kQ4_0:
+    case Encoding::kIq4: return 4;
     case Encoding::kInt8:
     case Encoding::kFp8: return 8;
     case Encoding::kQ2K: return 2;

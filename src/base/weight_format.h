@@ -32,22 +32,30 @@ enum class Encoding : uint8_t {
   kQ5_1,  ///< the same, q in 0..31
   kIq1,   ///< w = d s v, v of +-1, +-7 and +-9, s in 1..15, of 16 columns: iq1_s and iq1_m
   kIq2,   ///< w = d s v, v of +-8, +-25 and +-43, s in 1..31: iq2_xxs, iq2_xs and iq2_s
+  // Laid out as kInt4.
+  kQ4_0,  ///< w = scale (q - 8), q in 0..15; scale f16, of 32 columns: GGUF's type
+  kIq4,   ///< w = scale v, v of 16 values (kernels/quantise.h); scale f32, of 32: iq4_nl, iq4_xs
 };
 
 struct WeightFormat {
   Encoding encoding = Encoding::kPlain;
   DType dtype = DType::kBF16;  ///< of kPlain
-  /// Columns that share a scale: 32, 64 or 128, of kMxfp4, kQ4_1 and kQ5_1 32, of K types, kIq1
-  /// and kIq2 256; 0: the whole row.
+  /// Columns that share a scale: 32, 64 or 128, of kMxfp4, kQ4_0, kIq4, kQ4_1 and kQ5_1 32, of K
+  /// types, kIq1 and kIq2 256; 0: the whole row.
   int32_t group = 0;
 
   static constexpr int64_t kPanelRows = 16;
 
   bool operator==(const WeightFormat&) const = default;
   bool is_quantised() const noexcept { return encoding != Encoding::kPlain; }
-  /// Whether it is one of GGUF's K types, or another of its types that is kept as they are; from
-  /// kQ4_1 on: made from such files only.
-  constexpr bool is_k() const noexcept { return encoding >= Encoding::kQ2K; }
+  /// Whether it is one of GGUF's K types, or another of its types that is kept like them.
+  constexpr bool is_k() const noexcept {
+    return encoding >= Encoding::kQ2K && encoding <= Encoding::kIq2;
+  }
+  /// Whether nothing is quantised to it: GGUF files bring it.
+  constexpr bool is_only_read() const noexcept {
+    return encoding >= Encoding::kQ4_1 && encoding <= Encoding::kIq2;
+  }
   /// Bits of one code: 2 to 8; of plain elements their own.
   int64_t code_bits() const noexcept;
   /// Columns of one group as stored: `group`, or the row's columns rounded up to 64.
@@ -67,6 +75,7 @@ struct WeightFormat {
       case Encoding::kQ4K:
       case Encoding::kQ5K: return 16 * kPanelRows;
       case Encoding::kMxfp4: return kPanelRows;
+      case Encoding::kQ4_0: return 2 * kPanelRows;
       default: return 4 * kPanelRows;
     }
   }
@@ -83,7 +92,8 @@ struct WeightFormat {
 /// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8", "mxfp4", "q6_k".
 std::string format_name(const WeightFormat& format);
 /// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row, "mxfp4" is
-/// always of groups of 32, as are "q4_1" and "q5_1"; K types, "iq1" and "iq2" are of 256.
+/// always of groups of 32, as are "q4_0", "iq4", "q4_1" and "q5_1"; K types, "iq1" and "iq2" are of
+/// 256.
 std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept;
 
 }  // namespace sluice

@@ -58,19 +58,21 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
   if (options.activations == ActivationFormat::k16Bit) return;
   const std::string chosen = is_int8 ? "`activations` int8" : "`activations` fp8";
   bool takes_any = false;
+  const WeightFormat* other = nullptr;  // that meets inputs of 16 bits
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
-      const bool takes = is_int8 ? kernels::takes_int8_activations(weight.quantised)
-                                 : kernels::takes_fp8_activations(weight.quantised);
-      if (!takes)
-        throw Error(ErrorKind::kUser,
-                    fmt::format("{} with {} weights", chosen, format_name(weight.quantised)),
-                    is_int8
-                        ? "int4 and int8 weights multiply int8 activations; leave `activations` out"
-                        : "fp8 weights multiply fp8 activations; leave `activations` out");
-      takes_any = true;
+      const bool takes =
+          kernels::options_for(weight.quantised, {.activations = options.activations})
+              .activations == options.activations;
+      takes_any = takes_any || takes;
+      if (!takes && !other) other = &weight.quantised;
     }
+  if (!takes_any && other)
+    throw Error(ErrorKind::kUser, fmt::format("{} with {} weights", chosen, format_name(*other)),
+                is_int8 ? "int4, int8, q4_0 and K types multiply int8 activations; leave "
+                          "`activations` out"
+                        : "fp8 weights multiply fp8 activations; leave `activations` out");
   if (!takes_any)
     throw Error(ErrorKind::kUser,
                 fmt::format("{} with {} weights", chosen, dtype_name(model.weight_dtype)),

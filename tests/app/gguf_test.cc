@@ -111,7 +111,7 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
   };
   // K types and their like are the file's values; f16 values: 2^-11 of the largest.
   const std::pair<std::string, Expected> cases[] = {
-      {layer(0, "self_attn.q_proj"), {"q4_0", "int4-g32", 1e-4}},
+      {layer(0, "self_attn.q_proj"), {"q4_0", "q4_0", 0}},
       {layer(0, "self_attn.k_proj"), {"q4_k", "q4_k", 0}},
       {layer(0, "self_attn.v_proj"), {"q8_0", "int8-g32", 1e-4}},
       {layer(0, "self_attn.o_proj"), {"q5_0", "int8-g32", 1e-4}},
@@ -123,7 +123,7 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
       {layer(1, "self_attn.v_proj"), {"q2_k", "q2_k", 0}},
       {layer(1, "self_attn.o_proj"), {"f16", "f16", 0}},
       {layer(1, "mlp.gate_proj"), {"q3_k", "q3_k", 0}},
-      {layer(1, "mlp.up_proj"), {"q4_0", "int4-g32", 1e-4}},
+      {layer(1, "mlp.up_proj"), {"q4_0", "q4_0", 0}},
       {layer(1, "mlp.down_proj"), {"q8_0", "int8-g32", 1e-4}},
       {"model.embed_tokens.weight", {"q8_0", "f16", 0.07}},
       {"lm_head.weight", {"q6_k", "q6_k", 0}}};
@@ -147,7 +147,7 @@ TEST_F(GgufModel, KeepsTheValuesOfCodebooks) {
                                "mlp.gate",    "mlp.up",      "mlp.down"};
   const char* const formats[2][7] = {
       {"iq2", "iq2", "iq2", "q5_1", "iq1", "iq1", "q4_1"},
-      {"int8-g32", "int8-g32", "int8-g32", "q4_1", "int8-g32", "q5_1", "int8-g32"}};
+      {"int8-g32", "int8-g32", "int8-g32", "q4_1", "iq4", "q5_1", "int8-g32"}};
   std::map<std::string, std::string> expected{{"lm_head.weight", "iq2"}};
   for (int layer = 0; layer < 2; ++layer)
     for (int i = 0; i < 7; ++i)
@@ -169,10 +169,10 @@ TEST_F(GgufModel, KeepsCodesOfExpertsWhereItCan) {
     double steps;
   };
   const Expected cases[] = {
-      {0, "gate", "q4_k", 0},        {0, "up", "q6_k", 0},        {0, "down", "int8-g32", 1e-4},
-      {1, "gate", "int4-g32", 1e-4}, {1, "up", "int8-g32", 1e-4}, {1, "down", "int4-g32", 1e-4},
-      {2, "gate", "int8-g32", 1e-4}, {2, "up", "q5_k", 0},        {2, "down", "int8-g32", 1e-4},
-      {3, "gate", "f16", 0},         {3, "up", "q3_k", 0},        {3, "down", "int8-g32", 1e-4}};
+      {0, "gate", "q4_k", 0},  {0, "up", "q6_k", 0},        {0, "down", "int8-g32", 1e-4},
+      {1, "gate", "q4_0", 0},  {1, "up", "int8-g32", 1e-4}, {1, "down", "q4_0", 0},
+      {2, "gate", "mxfp4", 0}, {2, "up", "q5_k", 0},        {2, "down", "int8-g32", 1e-4},
+      {3, "gate", "f16", 0},   {3, "up", "q3_k", 0},        {3, "down", "mxfp4", 0}};
   for (const Expected& expected : cases)
     for (int expert = 0; expert < 3; ++expert) {
       const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.{}_proj.weight",

@@ -57,6 +57,8 @@ app::Formats mixed_formats(const ModelShape& shape, Mix mix) {
   std::vector<WeightFormat> formats = app::mixable_formats(shape);
   if (mix == Mix::kWithoutKTypes)
     std::erase_if(formats, [](const WeightFormat& format) { return format.is_k(); });
+  else
+    for (const char* name : {"q4_0", "iq4"}) formats.push_back(*parse_weight_format(name));
   app::Formats out;
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)

@@ -69,7 +69,8 @@ TEST_P(PassClassesProperty, AnyClassesGiveTheResidentRunsTokens) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, PassClassesProperty,
                          ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
                                            "llama-tiny-gqa", "stories260k:int4",
-                                           "stories260k:int4-g32+a8", "opt-tiny:int8+a8",
+                                           "stories260k:int4-g32+a8", "stories260k:q4_0+a8",
+                                           "stories260k:k-mixed+a8", "opt-tiny:int8+a8",
                                            "qwen3-tiny", "phi3-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 

@@ -125,8 +125,8 @@ TEST_P(Compensated, IsTheSameOnATeam) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Compensated,
                          ::testing::Values("int4-g32", "int4", "int4-g128", "int8", "int8-g64",
-                                           "nf4", "fp8", "fp8-g32", "mxfp4", "q2_k", "q3_k", "q4_k",
-                                           "q5_k", "q6_k"),
+                                           "nf4", "fp8", "fp8-g32", "mxfp4", "q4_0", "iq4", "q2_k",
+                                           "q3_k", "q4_k", "q5_k", "q6_k"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

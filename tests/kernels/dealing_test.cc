@@ -77,7 +77,7 @@ TEST(Dealing, GivesTheSameProducts) {
 
 TEST(Dealing, GivesTheSameQuantisedProducts) {
   for_some_isa([] {
-    for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8", "mxfp4"})
+    for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8", "mxfp4", "q4_0", "iq4"})
       for (const auto activations : {ActivationFormat::k16Bit, ActivationFormat::kInt8})
         for (const float outliers : {0.0f, 3.0f})
           for (const auto& [m, n, k] : kShapes) {

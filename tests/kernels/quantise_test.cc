@@ -11,9 +11,9 @@
 namespace sluice::kernels {
 namespace {
 
-const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8",
-                                        "int8-g32", "int8-g64", "nf4-g64",   "nf4-g32",
-                                        "fp8",      "fp8-g128", "mxfp4"};
+const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32",
+                                        "int8-g64", "nf4-g64",  "nf4-g32",   "fp8",  "fp8-g128",
+                                        "mxfp4",    "q4_0",     "iq4"};
 
 WeightFormat named(const std::string& name) { return parse_weight_format(name).value(); }
 
@@ -45,6 +45,9 @@ struct Panel {
 double step_share(Encoding encoding) {
   switch (encoding) {
     case Encoding::kInt4: return 1.0 / 15;
+    // The largest is 8 steps, and where it is one of the other sign, as large, a step off.
+    case Encoding::kQ4_0: return 2.0 / 8;
+    case Encoding::kIq4: return 2.0 * (127 - 113) / 127;
     case Encoding::kInt8: return 1.0 / 254;
     case Encoding::kNf4: return 0.3039 / 2;
     // The largest is 4 to 8 times the scale, steps are 2 there, and past 6 there is no code.
@@ -59,7 +62,7 @@ TEST(WeightFormat, NamesAreReadAndWritten) {
   EXPECT_EQ(named("nf4").group, 64);
   EXPECT_EQ(named("bf16"), WeightFormat::plain(DType::kBF16));
   for (const char* bad : {"int4-", "int4-g", "int4-g16", "int4-g64x", "int5", "int4-64", "i8", "",
-                          "mxfp4-g32", "mxfp4-"})
+                          "mxfp4-g32", "mxfp4-", "q4_0-g32", "q4_0-"})
     EXPECT_FALSE(parse_weight_format(bad).has_value()) << bad;
 }
 
@@ -71,6 +74,10 @@ TEST(WeightFormat, SizesCountScalesAndPadding) {
   EXPECT_EQ(named("int8").row_bytes(100), 128 + 4);
   EXPECT_EQ(named("mxfp4").row_bytes(2880), 2880 / 2 + 2880 / 32);  // 4.25 bits a weight
   EXPECT_EQ(named("mxfp4").row_bytes(33), 2 * 17);
+  EXPECT_EQ(named("q4_0").row_bytes(4096), 4096 / 32 * 18);  // a block of 18 bytes
+  EXPECT_EQ(named("q4_0").row_bytes(33), 2 * 18);
+  EXPECT_EQ(named("iq4").row_bytes(4096), 4096 / 32 * 20);
+  EXPECT_FALSE(named("q4_0").is_k());
   EXPECT_EQ(WeightFormat::plain(DType::kF16).bytes(3, 5), 30);
 }
 
@@ -252,8 +259,10 @@ TEST(QuantisePanel, PackedGroupsKeepTheirCodes) {
           const float code = codes[static_cast<size_t>(r * columns + c)];
           const float value =
               format.encoding == Encoding::kInt4    ? code - zeros[r]
+              : format.encoding == Encoding::kQ4_0  ? code - 8
               : format.encoding == Encoding::kInt8  ? code - 128
               : format.encoding == Encoding::kNf4   ? kNf4Values[static_cast<int>(code)]
+              : format.encoding == Encoding::kIq4   ? kIq4Values[static_cast<int>(code)]
               : format.encoding == Encoding::kMxfp4 ? kE2m1Values[static_cast<int>(code)]
                                                     : e4m3_to_f32(static_cast<uint8_t>(code));
           ASSERT_EQ(reference::quantised_value(format, panel.data(), cols, r, group * columns + c),

@@ -132,8 +132,9 @@ int64_t k_columns(const std::string& name, int64_t most_groups, Random& random) 
   const int64_t group = parse_weight_format(name).value().group;
   return group * random.between(1, most_groups * 256 / group);
 }
-const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32",
-                                        "nf4-g64",  "fp8",      "fp8-g64",   "mxfp4"};
+const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8",
+                                        "int8-g32", "nf4-g64",  "fp8",       "fp8-g64",
+                                        "mxfp4",    "q4_0",     "iq4"};
 
 int64_t some_rows(Random& random, int64_t case_index) {
   constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33, 64};
@@ -161,7 +162,7 @@ TEST(LinearQuantised, SixteenBitActivationsEqualDequantisingAndMultiplying) {
 TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
   for_each_isa([] {
     Random random(12);  // the same for each: which values are half way between two steps
-    for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g64"})
+    for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "q4_0", "int8", "int8-g64"})
       for (int64_t i = 0; i < 15; ++i) {
         Operands operands(name, some_rows(random, i), random.between(1, 100),
                           random.between(1, 700), random);
@@ -250,6 +251,27 @@ TEST(LinearQuantised, Fp8ActivationsEqualTheRoundedProduct) {
   });
 }
 
+// What does not multiply 8-bit activations does as if none were asked for.
+TEST(LinearQuantised, OthersMeetInputsOf16Bits) {
+  using enum ActivationFormat;
+  const std::pair<const char*, ActivationFormat> cases[] = {
+      {"iq4", kInt8}, {"mxfp4", kInt8}, {"nf4-g64", kInt8}, {"fp8", kInt8},
+      {"int4", kFp8}, {"q4_0", kFp8},   {"q4_k", kFp8},     {"iq4", kFp8}};
+  Random random(31);
+  for_each_isa([&] {
+    for (const auto& [name, asked] : cases)
+      for (const Compute compute : {Compute::kF32, Compute::kBF16})
+        for (const int64_t m : {1, 20}) {
+          if (compute == Compute::kBF16 && !bf16_compute_supported()) continue;
+          Operands operands(name, m, 24, 256, random);
+          operands.run({compute, asked, asked == kInt8 ? 6.0f : 0.0f});
+          const std::vector<float> y = operands.y;
+          operands.run({compute, k16Bit});
+          EXPECT_EQ(y, operands.y) << operands.name();
+        }
+  });
+}
+
 // With the identity for weights what comes out are the rounded inputs, to the bit.
 TEST(LinearQuantised, Fp8ActivationsAreRoundedAsTheFormulaSays) {
   constexpr int64_t kSize = 48;
@@ -316,7 +338,8 @@ TEST(LinearQuantised, PowersOfTwoForFp8Rows) {
 TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
   Random random(19);
   for_each_isa([&] {
-    for (const char* name : {"int4-g64", "int8", "int4-g32", "fp8", "q4_k", "q6_k", "q5_1", "iq2"})
+    for (const char* name :
+         {"int4-g64", "int8", "int4-g32", "q4_0", "fp8", "q4_k", "q6_k", "q5_1", "iq2"})
       for (const int64_t m : {1, 4, 7, 40, 100, int(kMostPreparedRows) + 5})
         for (const QuantisedOptions& options :
              {QuantisedOptions{Compute::kF32, ActivationFormat::kInt8},
@@ -356,7 +379,7 @@ TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
 TEST(LinearQuantised, RowsArePreparedByWhoWritesThem) {
   Random random(23);
   for_each_isa([&] {
-    for (const char* name : {"int4-g64", "int8", "int4-g32", "int8-g128"})
+    for (const char* name : {"int4-g64", "int8", "int4-g32", "q4_0", "int8-g128"})
       for (const int64_t m : {1, 5, 64, int(kMostPreparedRows)}) {
         const QuantisedOptions options{Compute::kF32, ActivationFormat::kInt8};
         Operands operands(name, m, 33, 200, random);
@@ -427,7 +450,7 @@ TEST(LinearQuantised, Int8TakesEveryCode) {
 
 TEST(LinearQuantised, LargeShapesOnAllThreads) {
   Random random(13);
-  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8", "mxfp4"})
+  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8", "mxfp4", "q4_0", "iq4"})
     for (const int64_t m : {1, 8, 37, 520}) {
       Operands operands(name, m, 641, 1030, random);
       SCOPED_TRACE(random.trace());
@@ -441,7 +464,7 @@ TEST(LinearQuantised, LargeShapesOnAllThreads) {
 TEST(LinearQuantised, ManyLongRowsGoInParts) {
   Random random(15);
   for_each_isa([&] {
-    for (const char* name : {"int4-g128", "int8", "nf4-g64", "mxfp4"}) {
+    for (const char* name : {"int4-g128", "int8", "nf4-g64", "mxfp4", "q4_0", "iq4"}) {
       Operands operands(name, 120, 35, 25000, random);
       SCOPED_TRACE(random.trace());
       operands.run({Compute::kF32});
@@ -458,7 +481,7 @@ TEST(LinearQuantised, ManyLongRowsGoInParts) {
 TEST(LinearQuantised, SmallAndLargeInputsKeepTheirPrecision) {
   Random random(24);
   for_each_isa([&] {
-    for (const char* name : {"int4-g32", "int8-g32"})
+    for (const char* name : {"int4-g32", "q4_0", "int8-g32"})
       for (const float size : {1e-28f, 1e28f})
         for (const int64_t m : {1, 3, 60}) {
           Operands operands(name, m, 20, 128, random);

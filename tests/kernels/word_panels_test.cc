@@ -72,6 +72,7 @@ struct WordCase {
 constexpr WordCase kWordCases[] = {{WordOrder::kNibbles, "int4-g128"},
                                    {WordOrder::kNibbles, "int4-g32"},
                                    {WordOrder::kNibbles, "mxfp4"},
+                                   {WordOrder::kHighNibblesFirst, "q4_0"},
                                    {WordOrder::kRowNibbles, "int4-g64"},
                                    {WordOrder::kRowNibbles, "int4-g128"},
                                    {WordOrder::kHighNibblesFirst, "nf4-g64"},

@@ -35,8 +35,8 @@ SublayerShape random_sublayer(std::mt19937& random) {
       weight.role = std::to_string(rows) + "x" + std::to_string(cols);
       weight.rows = rows;
       weight.cols = cols;
-      const char* const formats[] = {"bf16", "int4-g32", "int8-g32"};
-      if (const size_t pick = random() % 3; pick > 0)
+      const char* const formats[] = {"bf16", "int4-g32", "q4_0", "int8-g32"};
+      if (const size_t pick = random() % 4; pick > 0)
         weight.quantised = parse_weight_format(formats[pick]).value();
     }
   return out;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/dtype.h"
+#include "src/base/microscaling.h"
 
 namespace sluice {
 namespace {
@@ -48,6 +49,8 @@ TEST_P(GgmlBlocks, AreWhatThePackageSays) {
   }
 }
 
+constexpr float kIq4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
 TEST_P(GgmlBlocks, KeepTheirCodes) {
   const auto format = format_of_blocks(GetParam());
   if (!format) {
@@ -57,7 +60,7 @@ TEST_P(GgmlBlocks, KeepTheirCodes) {
         block_codes(GetParam(), goldens(GetParam())[0].bytes.data(), 0, codes, scale, zero));
     return;
   }
-  const int most = format->encoding == Encoding::kInt4 ? 15 : 255;
+  const int most = format->encoding == Encoding::kInt8 ? 255 : 15;
   for (const Golden& golden : goldens(GetParam()))
     for (int64_t part = 0; part < block_layout(GetParam()).elements / 32; ++part) {
       uint8_t codes[32];
@@ -66,8 +69,11 @@ TEST_P(GgmlBlocks, KeepTheirCodes) {
       for (int i = 0; i < 32; ++i) {
         ASSERT_LE(codes[i], most);
         const float expected = golden.values[static_cast<size_t>(part * 32 + i)];
-        ASSERT_NEAR(scale * (static_cast<float>(codes[i]) - zero), expected,
-                    1e-6 + 1e-5 * std::fabs(expected));
+        const float value = format->encoding == Encoding::kMxfp4 ? kE2m1Values[codes[i]]
+                            : format->encoding == Encoding::kIq4
+                                ? kIq4[codes[i]]
+                                : static_cast<float>(codes[i]) - zero;
+        ASSERT_NEAR(scale * value, expected, 1e-6 + 1e-5 * std::fabs(expected));
       }
     }
 }
@@ -95,6 +101,18 @@ TEST(GgmlBlocksEdges, PowersOfMxfp4AreThoseOfTheFormat) {
     block[0] = static_cast<std::byte>(e);
     decode_block(BlockType::kMXFP4, block.data(), values);
     for (const float value : values) ASSERT_EQ(value, std::ldexp(1.0F, e - 127)) << e;
+  }
+}
+
+TEST(GgmlBlocksEdges, CodesOfMxfp4AreTheFormats) {
+  uint8_t codes[32];
+  float scale = 0, zero = 0;
+  std::vector<std::byte> block(17, std::byte{0x80});  // 0 and what would be -0
+  for (int e = 0; e < 256; ++e) {
+    block[0] = static_cast<std::byte>(e);
+    ASSERT_EQ(block_codes(BlockType::kMXFP4, block.data(), 0, codes, scale, zero), e < 255) << e;
+    if (e < 255) ASSERT_EQ(scale, std::ldexp(1.0F, e - 127));
+    for (const uint8_t code : codes) ASSERT_EQ(code, 0);
   }
 }
 

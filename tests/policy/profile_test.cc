@@ -182,6 +182,8 @@ TEST(Profile, KTypesAreAsFastAsThoseLikeThem) {
     expect(2e9, false, all);
     expect(3e9, true, all);
   }
+  expect(2e9, false, {"q4_0"});  // as int4
+  expect(3e9, true, {"q4_0"});
   processor.matmul.push_back(row("q4_k", 4e9, false));
   processor.matmul.push_back(row("q6_k", 5e9, false));
   processor.matmul.push_back(row("q6_k", 6e9, true));

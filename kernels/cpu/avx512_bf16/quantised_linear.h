@@ -28,9 +28,10 @@ struct Bf16Step {
   static __m512i table() {
     alignas(64) uint16_t values[32];
     for (int i = 0; i < 32; ++i) {
-      const float value = kEncoding == Encoding::kNf4     ? kNf4Values[i % 16]
-                          : kEncoding == Encoding::kMxfp4 ? kE2m1Values[i % 16]
-                                                          : static_cast<float>(i % 16);
+      const float value = [i] {
+        if constexpr (kLooksUp<kEncoding>) return code_values<kEncoding>()[i % 16];
+        return static_cast<float>(i % 16) - (kEncoding == Encoding::kQ4_0 ? kQ4Zero : 0);
+      }();
       uint32_t bits;
       __builtin_memcpy(&bits, &value, 4);
       values[i] = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -110,11 +111,14 @@ void quantised_bf16(const QuantisedCall& call, int64_t row_begin, int64_t row_en
   switch (call.format.encoding) {
     case Encoding::kInt4:
       return quantised_typed<Bf16Step, Encoding::kInt4>(call, row_begin, row_end);
+    case Encoding::kQ4_0:
+      return quantised_typed<Bf16Step, Encoding::kQ4_0>(call, row_begin, row_end);
     case Encoding::kInt8:
       return quantised_typed<Bf16Step, Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return quantised_typed<Bf16Step, Encoding::kNf4>(call, row_begin, row_end);
     case Encoding::kMxfp4:
       return quantised_typed<Bf16Step, Encoding::kMxfp4>(call, row_begin, row_end);
+    case Encoding::kIq4: return quantised_typed<Bf16Step, Encoding::kIq4>(call, row_begin, row_end);
     default: return quantised_typed<Bf16Step, Encoding::kFp8>(call, row_begin, row_end);
   }
 }

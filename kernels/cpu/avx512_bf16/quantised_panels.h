@@ -202,9 +202,11 @@ void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
 void quantised_panels_bf16(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   switch (call.format.encoding) {
     case Encoding::kInt4: return many_rows<GroupCodes<Encoding::kInt4>>(call, row_begin, row_end);
+    case Encoding::kQ4_0: return many_rows<GroupCodes<Encoding::kQ4_0>>(call, row_begin, row_end);
     case Encoding::kInt8: return many_rows<GroupCodes<Encoding::kInt8>>(call, row_begin, row_end);
     case Encoding::kNf4: return many_rows<GroupCodes<Encoding::kNf4>>(call, row_begin, row_end);
     case Encoding::kMxfp4: return many_rows<GroupCodes<Encoding::kMxfp4>>(call, row_begin, row_end);
+    case Encoding::kIq4: return many_rows<GroupCodes<Encoding::kIq4>>(call, row_begin, row_end);
     case Encoding::kQ2K: return many_rows<KCodes<Encoding::kQ2K>>(call, row_begin, row_end);
     case Encoding::kQ3K: return many_rows<KCodes<Encoding::kQ3K>>(call, row_begin, row_end);
     case Encoding::kQ4K: return many_rows<KCodes<Encoding::kQ4K>>(call, row_begin, row_end);

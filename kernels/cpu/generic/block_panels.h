@@ -44,8 +44,10 @@ struct ScaleAndOffset {
 
 // What becomes of a type's codes.
 enum class Kept {
-  kInt4WithZero,    // codes below 16 and a zero that is always the same
+  kQ4_0,            // codes below 16, whose zero is 8
   kInt4WithOffset,  // codes below 16, scale and offset
+  kMxfp4,           // e2m1, and powers of two as e8m0
+  kIq4,             // codes of 16 values, and a scale in f32
   kInt8,            // codes + 128, and a scale
   kValues           // (code - zero) times a scale of each half, less an offset: quantised
 };
@@ -65,8 +67,7 @@ struct NibbleBlock {
 
 struct Q4_0 : NibbleBlock {
   static constexpr int kBytes = 18, kFirst = 2, kWords = 4, kApart = 0;
-  static constexpr Kept kKept = Kept::kInt4WithZero;
-  static constexpr float kZero = 8;
+  static constexpr Kept kKept = Kept::kQ4_0;
   static VecU codes(const BlockLanes& b, int, int j) { return nibbles_at(b, 0, j); }
   static ScaleAndOffset scale(const BlockLanes& b, int, int) { return {f16_of(b.apart()), VecF{}}; }
 };
@@ -192,32 +193,19 @@ struct Q3K {
   }
 };
 
-// iq4_nl, iq4_xs and mxfp4: nibbles are looked up. A table holds values + 128 as bits.
-template <int... kValues>
-inline VecU look_up_bytes(VecU nibbles) {
-  static const float table[16] = {__builtin_bit_cast(float, kValues + 128)...};
-  VecU out = {};
-  for (int byte = 0; byte < 4; ++byte)
-    out |= (VecU)look_up(table, nibbles >> (8 * byte) & 15u) << (8 * byte);
-  return out;
-}
-inline VecU iq4_values(VecU nibbles) {
-  return look_up_bytes<-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113>(
-      nibbles);
-}
-
+// iq4_nl and iq4_xs: codes of 16 values.
 struct Iq4Nl : NibbleBlock {
   static constexpr int kBytes = 18, kFirst = 2, kWords = 4, kApart = 0;
-  static constexpr Kept kKept = Kept::kInt8;
-  static VecU codes(const BlockLanes& b, int, int j) { return iq4_values(nibbles_at(b, 0, j)); }
+  static constexpr Kept kKept = Kept::kIq4;
+  static VecU codes(const BlockLanes& b, int, int j) { return nibbles_at(b, 0, j); }
   static ScaleAndOffset scale(const BlockLanes& b, int, int) { return {f16_of(b.apart()), VecF{}}; }
 };
 
 struct Iq4Xs {
   static constexpr int kColumns = 256, kBytes = 136, kFirst = 0, kWords = 34, kApart = 0;
-  static constexpr Kept kKept = Kept::kInt8;
+  static constexpr Kept kKept = Kept::kIq4;
   static VecU codes(const BlockLanes& b, int group, int j) {
-    return iq4_values(four_nibbles(b.word(2 + group * 4 + j % 4), j < 4 ? 0 : 4));
+    return four_nibbles(b.word(2 + group * 4 + j % 4), j < 4 ? 0 : 4);
   }
   static ScaleAndOffset scale(const BlockLanes& b, int group, int) {
     const VecU low = b.word(1) >> (4 * group) & 15u, high = b.word(0) >> (16 + 2 * group) & 3u;
@@ -227,16 +215,13 @@ struct Iq4Xs {
 
 struct Mxfp4 : NibbleBlock {
   static constexpr int kBytes = 17, kFirst = 1, kWords = 4, kApart = 0;
-  static constexpr Kept kKept = Kept::kInt8;
-  static VecU codes(const BlockLanes& b, int, int j) {  // twice the values
-    return look_up_bytes<0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12>(
-        nibbles_at(b, 0, j));
+  static constexpr Kept kKept = Kept::kMxfp4;
+  static VecU codes(const BlockLanes& b, int, int j) {  // 8 is zero too, without a sign
+    const VecU four = nibbles_at(b, 0, j);
+    const VecU is_some = (four | four >> 1 | four >> 2) & 0x01010101u;
+    return (four & 0x07070707u) | (four & is_some << 3);
   }
-  static ScaleAndOffset scale(const BlockLanes& b, int, int) {  // 2^(e - 128)
-    const VecU e = b.apart() & 255u;
-    const VecU small = e > splat_bits(0) ? splat_bits(0x00400000u) : splat_bits(0x00200000u);
-    return {(VecF)(e > splat_bits(1) ? (e - 1u) << 23 : small), VecF{}};
-  }
+  static VecU exponent(const BlockLanes& b) { return b.apart() & 255u; }
 };
 
 // Eight codes below 16, four columns in each, as a line's word has them.
@@ -255,25 +240,41 @@ inline VecU not_finite(VecF v) {
 template <typename Type>
 inline VecU put_int4(const BlockLanes& b, int group, std::byte* lines, std::byte* meta) {
   auto [scale, offset] = Type::scale(b, group, 0);
-  VecF zero;
-  VecI is_flat = {};  // all elements are -offset
-  if constexpr (Type::kKept == Kept::kInt4WithZero) {
-    zero = splat(Type::kZero);
-  } else {
-    is_flat = scale == VecF{};
-    zero = is_flat ? (offset > VecF{} ? splat(1.0f) : VecF{}) : offset / scale;
-    scale = is_flat ? (VecF)((VecU)offset & 0x7fffffffu) : scale;
-  }
+  const VecI is_flat = scale == VecF{};  // all elements are -offset
+  const VecF zero = is_flat ? (offset > VecF{} ? splat(1.0f) : VecF{}) : offset / scale;
+  scale = is_flat ? (VecF)((VecU)offset & 0x7fffffffu) : scale;
   const VecU flat_word = offset < VecF{} ? splat_bits(0x11111111u) : VecU{};
   for (int line = 0; line < kGroup / 8; ++line) {
     VecU word = int4_word(Type::codes(b, group, 2 * line), Type::codes(b, group, 2 * line + 1));
-    if constexpr (Type::kKept == Kept::kInt4WithOffset) word = is_flat ? flat_word : word;
+    word = is_flat ? flat_word : word;
     __builtin_memcpy(lines + line * kQuantLine, &word, sizeof word);
   }
   store_f16(meta, scale);
   store_f16(meta + 32, zero);
   const VecF size = (VecF)((VecU)zero & 0x7fffffffu);
   return not_finite(load_f16(meta)) | (VecU) ~(size < splat(65504.0f));
+}
+
+// Codes and scales as the file has them.
+template <typename Type>
+inline VecU put_as_it_is(const BlockLanes& b, int group, std::byte* lines, std::byte* meta) {
+  for (int line = 0; line < kGroup / 8; ++line) {
+    const VecU word =
+        int4_word(Type::codes(b, group, 2 * line), Type::codes(b, group, 2 * line + 1));
+    __builtin_memcpy(lines + line * kQuantLine, &word, sizeof word);
+  }
+  if constexpr (Type::kKept == Kept::kMxfp4) {
+    const VecU exponent = Type::exponent(b);
+    for (int lane = 0; lane < kLanes; ++lane) meta[lane] = static_cast<std::byte>(exponent[lane]);
+    return (VecU)(exponent == splat_bits(255));
+  } else {
+    const VecF scale = Type::scale(b, group, 0).scale;
+    if constexpr (Type::kKept == Kept::kIq4)
+      __builtin_memcpy(meta, &scale, sizeof scale);
+    else
+      store_f16(meta, scale);
+    return not_finite(scale);
+  }
 }
 
 template <typename Type>
@@ -428,22 +429,27 @@ template <typename Type>
 bool repack_rows(Encoding encoding, const std::byte* const* rows, int64_t cols, std::byte* panel) {
   if constexpr (KSource<Type>::kEncoding != Encoding::kPlain)
     if (encoding == KSource<Type>::kEncoding) return keep_k_rows<Type>(rows, cols, panel);
-  constexpr bool kIsInt4 =
-      Type::kKept == Kept::kInt4WithZero || Type::kKept == Kept::kInt4WithOffset;
-  constexpr int64_t kLines = kGroup / (kIsInt4 ? 8 : 4);
-  if (encoding != (kIsInt4 ? Encoding::kInt4 : Encoding::kInt8)) return false;
+  constexpr Encoding kTo = Type::kKept == Kept::kQ4_0             ? Encoding::kQ4_0
+                           : Type::kKept == Kept::kMxfp4          ? Encoding::kMxfp4
+                           : Type::kKept == Kept::kIq4            ? Encoding::kIq4
+                           : Type::kKept == Kept::kInt4WithOffset ? Encoding::kInt4
+                                                                  : Encoding::kInt8;
+  constexpr int64_t kLines = kGroup / line_columns(kTo);
+  constexpr int64_t kGroupBytes = kLines * kQuantLine + WeightFormat{kTo}.scale_bytes();
+  if (encoding != kTo) return false;
   static_assert(Type::kWords <= kMostWords && Type::kFirst + 4 * Type::kWords <= Type::kBytes);
   TurnedBlock block;
   VecU bad = {};
   for (int64_t at = 0; at < cols / Type::kColumns; ++at) {
     turn_block<Type>(rows, at, block);
-    for (int group = 0; group < Type::kColumns / kGroup;
-         ++group, panel += (kLines + 1) * kQuantLine)
+    for (int group = 0; group < Type::kColumns / kGroup; ++group, panel += kGroupBytes)
       for (int part = 0; part < kPanelParts; ++part) {
         const BlockLanes lanes{block, part * kLanes};
         std::byte* const lines = panel + part * kLanes * 4;
-        std::byte* const meta = panel + kLines * kQuantLine + part * kLanes * (kIsInt4 ? 2 : 4);
-        if constexpr (kIsInt4)
+        std::byte* const meta = panel + kLines * kQuantLine + part * kLanes * lane_scale_bytes(kTo);
+        if constexpr (kTo != Encoding::kInt4 && is_four_bit(kTo))
+          bad |= put_as_it_is<Type>(lanes, group, lines, meta);
+        else if constexpr (kTo == Encoding::kInt4)
           bad |= put_int4<Type>(lanes, group, lines, meta);
         else if constexpr (Type::kKept == Kept::kInt8)
           put_int8<Type>(lanes, group, lines, meta);

@@ -95,7 +95,7 @@ struct F32Step {
   static constexpr int kLastNibble = 7;
   template <Encoding kEncoding>
   static VecU at(VecU word, int v) {
-    if constexpr (kEncoding == Encoding::kInt4)
+    if constexpr (has_int4_codes(kEncoding))
       return (VecU) __builtin_convertvector(
           (VecI)(v == kLastNibble ? word >> 28 : word & (15u << (4 * v))), VecF);
     else if constexpr (kLooksUp<kEncoding>)
@@ -108,13 +108,12 @@ struct F32Step {
   }
   // What x is multiplied with beside place v.
   static constexpr float place_factor(Encoding encoding, int v) {
-    return encoding == Encoding::kInt4 && v != kLastNibble
-               ? 1.0f / static_cast<float>(1u << (4 * v))
-               : 1.0f;
+    return has_int4_codes(encoding) && v != kLastNibble ? 1.0f / static_cast<float>(1u << (4 * v))
+                                                        : 1.0f;
   }
   static constexpr bool kScalesX = false;
   template <Encoding kEncoding>
-  static constexpr bool kTakesZero = kEncoding == Encoding::kInt4;
+  static constexpr bool kTakesZero = has_int4_codes(kEncoding);
   // Enough sums for two multiply-adds at a time that take four cycles each.
   template <int kVectorsOfLine, int kSums>
   static constexpr int kChains = kSums >= 8                   ? 1

@@ -22,9 +22,9 @@ inline VecU compensated_k_code(Encoding encoding, VecF x, VecF scale, VecF minim
 
 // A column's codes, by the formulas of quantise_block, and the values that they stand for.
 inline VecU compensated_code(Encoding encoding, VecF x, VecF scale, VecF zero, VecF& value) {
-  if (encoding >= Encoding::kQ2K) return compensated_k_code(encoding, x, scale, zero, value);
-  const VecF inverse = scale > VecF{} ? 1.0f / scale : VecF{};
-  if (encoding == Encoding::kInt4) {
+  if (WeightFormat{encoding}.is_k()) return compensated_k_code(encoding, x, scale, zero, value);
+  const VecF inverse = scale != VecF{} ? 1.0f / scale : VecF{};  // of kQ4_0 either sign
+  if (has_int4_codes(encoding)) {
     const VecF code = int4_code(x, inverse, zero);
     value = (code - zero) * scale;
     return code_of(code);
@@ -36,7 +36,10 @@ inline VecU compensated_code(Encoding encoding, VecF x, VecF scale, VecF zero, V
     return code_of(q + 128.0f);
   }
   VecU code;
-  if (encoding == Encoding::kMxfp4) {
+  if (encoding == Encoding::kIq4) {
+    code = iq4_code(x * inverse_of(scale));
+    value = code_value<Encoding::kIq4>(code) * scale;
+  } else if (encoding == Encoding::kMxfp4) {
     code = e2m1_code(x / scale) & 15u;
     value = code_value<Encoding::kMxfp4>(code) * scale;
   } else if (encoding == Encoding::kNf4) {

@@ -24,6 +24,10 @@ inline VecU load_codes(const std::byte* p) {
   __builtin_memcpy(&word, p, sizeof word);
   return word;
 }
+// Of scales of either sign; 0 of next to nothing.
+inline VecF inverse_of(VecF scale) {
+  return (VecF)((VecU)scale & 0x7fffffffu) > splat(1e-38f) ? 1.0f / scale : VecF{};
+}
 inline VecU code_of(VecF v) { return (VecU) __builtin_convertvector(v, VecI); }
 
 // Columns [begin, begin + count) of up to 16 rows, turned: block[column][row]; zeros past the rows,
@@ -98,6 +102,57 @@ inline VecU nf4_code(VecF x) {
   return (VecU)code;
 }
 
+inline VecU iq4_code(VecF x) {
+  VecI code = {};
+  for (int i = 0; i < 15; ++i) code -= x > splat(0.5f * (kIq4Values[i] + kIq4Values[i + 1]));
+  return (VecU)code;
+}
+
+// Codes that stand for values on both sides of zero, of which the first's magnitude is largest, and
+// the value of x / scale's.
+struct Q4Codes {
+  static constexpr float kFirst = -kQ4Zero, kLast = 15 - kQ4Zero;
+  static VecF stored(VecF scale) { return through_f16(scale); }
+  static VecF value(VecF x) { return min_of(max_of(round_even(x), splat(kFirst)), splat(kLast)); }
+};
+struct Iq4Codes {
+  static constexpr float kFirst = -127, kLast = 113;
+  static VecF stored(VecF scale) { return scale; }
+  static VecF value(VecF x) { return look_up(kIq4Values, iq4_code(x)); }
+};
+
+// The scale of a group of kLanes rows; block columns are kPanelRows apart. The value of largest
+// magnitude is the first code's or the last one's, or past them.
+template <typename Codes>
+inline VecF search_scale(const float* block, int64_t count, const float* importance, int steps) {
+  VecF low = {}, high = {};
+  for (int64_t i = 0; i < count; ++i) {
+    const VecF x = load(block + i * kPanelRows);
+    low = min_of(low, x);
+    high = max_of(high, x);
+  }
+  const VecF largest = high > -low ? high : low;
+  VecF best = Codes::stored(largest / Codes::kFirst);
+  if (steps <= 1) return best;
+  VecF least = splat(3e38f);
+  for (int step = 0; step < 2 * steps; ++step) {
+    const float share = 1.0f - static_cast<float>(step / 2) * kClipStep;
+    const VecF scale =
+        Codes::stored(largest * (share / (step % 2 == 0 ? Codes::kFirst : Codes::kLast)));
+    const VecF inverse = inverse_of(scale);
+    VecF error = {};
+    for (int64_t i = 0; i < count; ++i) {
+      const VecF x = load(block + i * kPanelRows);
+      const VecF off = Codes::value(x * inverse) * scale - x;
+      error += importance ? off * off * importance[i] : off * off;
+    }
+    const VecI better = error < least;
+    least = better ? error : least;
+    best = better ? scale : best;
+  }
+  return best;
+}
+
 // Ties go to even codes; the sign stays with what becomes 0.
 inline VecU e2m1_code(VecF x) {
   const VecF magnitude = (VecF)((VecU)x & 0x7fffffffu);
@@ -157,6 +212,20 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
     store_f16(meta + 32, range.zero);
     return;
   }
+  if (encoding == Encoding::kQ4_0) {
+    const VecF scale = search_scale<Q4Codes>(block, count, importance, steps);
+    const VecF inverse = inverse_of(scale);
+    put_lines<8>(columns, lines,
+                 [&](int64_t i) { return code_of(int4_code(at(i), inverse, splat(kQ4Zero))); });
+    store_f16(meta, scale);
+    return;
+  }
+  if (encoding == Encoding::kIq4) {
+    const VecF scale = search_scale<Iq4Codes>(block, count, importance, steps);
+    put_lines<8>(columns, lines, [&](int64_t i) { return iq4_code(at(i) * inverse_of(scale)); });
+    __builtin_memcpy(meta, &scale, sizeof scale);
+    return;
+  }
   VecF scale = known_scale;
   if (!scale_is_known) {
     VecF most = {};
@@ -184,7 +253,7 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
 }
 
 constexpr int lane_scale_bytes(Encoding encoding) {
-  return encoding == Encoding::kInt4 ? 2 : encoding == Encoding::kMxfp4 ? 1 : 4;
+  return has_int4_codes(encoding) ? 2 : encoding == Encoding::kMxfp4 ? 1 : 4;
 }
 
 bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
@@ -208,7 +277,7 @@ bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, c
                        options.importance ? importance : nullptr, steps, VecF{}, false,
                        lines + part * kLanes * 4,
                        meta + part * kLanes * lane_scale_bytes(format.encoding));
-      if (format.encoding == Encoding::kInt4)
+      if (has_int4_codes(format.encoding))
         for (int row = 0; row < kPanelRows; ++row)
           if ((scalar_f16(meta + row * 2) - scalar_f16(meta + row * 2)) != 0.0f) return false;
       continue;

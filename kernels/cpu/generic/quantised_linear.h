@@ -141,6 +141,8 @@ void quantised_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_en
   if (call.format.is_k()) return quantised_k_int8(call, row_begin, row_end);
   if (call.format.encoding == Encoding::kInt4)
     return quantised_typed<Int8Step, Encoding::kInt4>(call, row_begin, row_end);
+  if (call.format.encoding == Encoding::kQ4_0)
+    return quantised_typed<Int8Step, Encoding::kQ4_0>(call, row_begin, row_end);
   quantised_typed<Int8StepOfBytes, Encoding::kInt8>(call, row_begin, row_end);
 }
 
@@ -149,11 +151,14 @@ void quantised_f32(const QuantisedCall& call, int64_t row_begin, int64_t row_end
   switch (call.format.encoding) {
     case Encoding::kInt4:
       return quantised_typed<F32Step, Encoding::kInt4>(call, row_begin, row_end);
+    case Encoding::kQ4_0:
+      return quantised_typed<F32Step, Encoding::kQ4_0>(call, row_begin, row_end);
     case Encoding::kInt8:
       return quantised_typed<F32Step, Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return quantised_typed<F32Step, Encoding::kNf4>(call, row_begin, row_end);
     case Encoding::kMxfp4:
       return quantised_typed<F32Step, Encoding::kMxfp4>(call, row_begin, row_end);
+    case Encoding::kIq4: return quantised_typed<F32Step, Encoding::kIq4>(call, row_begin, row_end);
     default: return quantised_typed<F32Step, Encoding::kFp8>(call, row_begin, row_end);
   }
 }

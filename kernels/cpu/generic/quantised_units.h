@@ -22,6 +22,7 @@ inline VecF e8m0_values(const std::byte* bytes) {
 inline UnitScales load_scales(Encoding encoding, const std::byte* meta, int part) {
   if (encoding == Encoding::kInt4)
     return {load_f16(meta + part * kLanes * 2), load_f16(meta + 32 + part * kLanes * 2)};
+  if (encoding == Encoding::kQ4_0) return {load_f16(meta + part * kLanes * 2), splat(kQ4Zero)};
   if (encoding == Encoding::kMxfp4) return {e8m0_values(meta + part * kLanes), VecF{}};
   return {load(reinterpret_cast<const float*>(meta) + part * kLanes),
           splat(encoding == Encoding::kInt8 ? 128.0f : 0.0f)};
@@ -29,13 +30,19 @@ inline UnitScales load_scales(Encoding encoding, const std::byte* meta, int part
 
 // Of 4-bit codes that stand for values of a table.
 template <Encoding kEncoding>
-constexpr bool kLooksUp = kEncoding == Encoding::kNf4 || kEncoding == Encoding::kMxfp4;
+constexpr bool kLooksUp = is_four_bit(kEncoding) && !has_int4_codes(kEncoding);
+template <Encoding kEncoding>
+constexpr const float (&code_values())[16] {
+  return kEncoding == Encoding::kNf4   ? kNf4Values
+         : kEncoding == Encoding::kIq4 ? kIq4Values
+                                       : kE2m1Values;
+}
 template <Encoding kEncoding>
 inline VecF table_value(VecU code) {
-  return look_up(kEncoding == Encoding::kNf4 ? kNf4Values : kE2m1Values, code);
+  return look_up(code_values<kEncoding>(), code);
 }
 
-// The value of a code before its scale; of kInt4 and kInt8 before the zero is taken off.
+// The value of a code before its scale; of kInt4, kQ4_0 and kInt8 before the zero is taken off.
 template <Encoding kEncoding>
 inline VecF code_value(VecU code) {
   if constexpr (kLooksUp<kEncoding>) {
@@ -89,12 +96,16 @@ inline void unpack_unit(const WeightFormat& format, const std::byte* panel, int6
   switch (format.encoding) {
     case Encoding::kInt4:
       return unpack_typed<Encoding::kInt4>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kQ4_0:
+      return unpack_typed<Encoding::kQ4_0>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kInt8:
       return unpack_typed<Encoding::kInt8>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kNf4:
       return unpack_typed<Encoding::kNf4>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kMxfp4:
       return unpack_typed<Encoding::kMxfp4>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kIq4:
+      return unpack_typed<Encoding::kIq4>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kQ2K: return unpack_k<Encoding::kQ2K>(panel, part, begin, count, block, stride);
     case Encoding::kQ3K: return unpack_k<Encoding::kQ3K>(panel, part, begin, count, block, stride);
     case Encoding::kQ4K: return unpack_k<Encoding::kQ4K>(panel, part, begin, count, block, stride);

@@ -85,16 +85,18 @@ inline VecU put_scales(const WordPanelCall& call, std::byte* meta) {
       meta[row] = static_cast<std::byte>(e8m0_of(call.scales[row]));
     return bad;
   }
-  if (call.encoding != Encoding::kInt4) {
+  if (!has_int4_codes(call.encoding)) {
     __builtin_memcpy(meta, call.scales, kPanelRows * sizeof(float));
     return bad;
   }
   for (int part = 0; part < kPanelParts; ++part) {
-    const VecF zero = load(call.zeros + part * kLanes);
     std::byte* const to = meta + part * kLanes * 2;
     store_f16(to, load(call.scales + part * kLanes));
+    bad |= not_finite(load_f16(to));
+    if (call.encoding == Encoding::kQ4_0) continue;
+    const VecF zero = load(call.zeros + part * kLanes);
     store_f16(to + 32, zero);
-    bad |= not_finite(load_f16(to)) | (VecU) ~((VecF)((VecU)zero & 0x7fffffffu) < splat(65504.0f));
+    bad |= (VecU) ~((VecF)((VecU)zero & 0x7fffffffu) < splat(65504.0f));
   }
   return bad;
 }

@@ -81,9 +81,8 @@ template <Encoding kEncoding>
 requires(is_four_bit(kEncoding)) struct Decoder<Bf16Step, kEncoding> {
   static constexpr int kVectors = Bf16Step::kVectors<kEncoding>;
   const CodeTable table{[](int i) {
-    return kEncoding == Encoding::kNf4     ? kNf4Values[i]
-           : kEncoding == Encoding::kMxfp4 ? kE2m1Values[i]
-                                           : static_cast<float>(i);
+    if constexpr (kLooksUp<kEncoding>) return code_values<kEncoding>()[i];
+    return static_cast<float>(i) - (kEncoding == Encoding::kQ4_0 ? kQ4Zero : 0);
   }};
   VecU at(VecU word, int v) const {
     const VecU codes = (v % 2 == 0 ? word : word >> 4) & 0x0f0f0f0fu;
@@ -131,11 +130,14 @@ void quantised_bf16(const QuantisedCall& call, int64_t row_begin, int64_t row_en
   switch (call.format.encoding) {
     case Encoding::kInt4:
       return quantised_typed<Bf16Step, Encoding::kInt4>(call, row_begin, row_end);
+    case Encoding::kQ4_0:
+      return quantised_typed<Bf16Step, Encoding::kQ4_0>(call, row_begin, row_end);
     case Encoding::kInt8:
       return quantised_typed<Bf16Step, Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return quantised_typed<Bf16Step, Encoding::kNf4>(call, row_begin, row_end);
     case Encoding::kMxfp4:
       return quantised_typed<Bf16Step, Encoding::kMxfp4>(call, row_begin, row_end);
+    case Encoding::kIq4: return quantised_typed<Bf16Step, Encoding::kIq4>(call, row_begin, row_end);
     default: return quantised_typed<Bf16Step, Encoding::kFp8>(call, row_begin, row_end);
   }
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
 #include <string>
 
 #include "kernels/cuda/int8_linear.h"
@@ -51,13 +50,12 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
 
 std::string CudaBackend::otherwise(const ModelShape& model,
                                    const kernels::QuantisedOptions& compute) const {
-  if (compute.activations != kernels::ActivationFormat::kInt8) return {};
-  std::set<std::string> names;
-  for (const SublayerShape& sublayer : model.sublayers)
-    for (const WeightShape& weight : sublayer.weights)
-      if (weight.quantised.is_k()) names.insert(format_name(weight.quantised));
-  if (names.empty()) return {};
-  return fmt::format("inputs of 16 bits with {} weights", fmt::join(names, ", "));
+  return with_16_bit_inputs(model, compute,
+                            [](const WeightFormat& format, kernels::ActivationFormat activations) {
+                              return activations == kernels::ActivationFormat::kInt8
+                                         ? cuda::takes_int8_rows(format)
+                                         : kernels::takes_fp8_activations(format);
+                            });
 }
 
 KvFormat CudaBackend::default_kv(const ModelShape& model) const {

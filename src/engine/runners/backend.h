@@ -11,6 +11,11 @@
 
 namespace sluice {
 
+/// "inputs of 16 bits with q4_k weights": of the model's quantised formats those that do not take
+/// the 8-bit activations that `compute` asks for; empty: all take them, or none are asked for.
+std::string with_16_bit_inputs(const ModelShape& model, const kernels::QuantisedOptions& compute,
+                               bool (*takes)(const WeightFormat&, kernels::ActivationFormat));
+
 class Backend {
  public:
   virtual ~Backend() = default;

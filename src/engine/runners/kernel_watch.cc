@@ -18,7 +18,8 @@ void KernelWatch::keep_product(const WeightFormat& weights, int64_t m, int64_t n
   const bool is_bf16 = compute_.compute == kernels::Compute::kBF16;
   if (may_be_bf16 && is_bf16 != kernels::bf16_compute_supported()) return;
   const bool is_eight_bit =
-      weights.is_quantised() && compute_.activations != kernels::ActivationFormat::k16Bit;
+      weights.is_quantised() &&
+      kernels::options_for(weights, compute_).activations != kernels::ActivationFormat::k16Bit;
   tally_->add(policy::ProductTimes{weights, is_eight_bit, m, n, k, 1, seconds});
 }
 

@@ -100,7 +100,8 @@ struct RunnerParts {
   /// become 8-bit numbers where they are multiplied, and f16 and f32 weights are multiplied
   /// exactly.
   bool takes_f32(const WeightFormat& format) const noexcept {
-    return format.is_quantised() ? compute.activations != kernels::ActivationFormat::k16Bit
+    return format.is_quantised() ? kernels::options_for(format, compute).activations !=
+                                       kernels::ActivationFormat::k16Bit
                                  : format.dtype != DType::kBF16;
   }
 };

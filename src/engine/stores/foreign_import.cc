@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -12,6 +13,7 @@
 #include "io/files/input_file.h"
 #include "kernels/block_panels.h"
 #include "kernels/quantise.h"
+#include "kernels/quantised_layout.h"
 #include "kernels/word_panels.h"
 #include "src/base/error.h"
 #include "src/engine/stores/pack_rows.h"
@@ -54,11 +56,14 @@ bool keep_codes(const WeightFormat& format, int64_t cols, const ForeignDecoder& 
     for (int64_t r = 0; r < row_count; ++r)
       if (!decoder.codes(first_row + r, group, codes.data() + r * columns, scales[r], zeros[r]))
         return false;
-    if (format.encoding == Encoding::kInt4)
+    if (kernels::has_int4_codes(format.encoding))
       for (int64_t r = 0; r < row_count; ++r)
         if (!(f16_to_f32(f32_to_f16(scales[r])) < std::numeric_limits<float>::infinity()) ||
             !(zeros[r] < 65504 && zeros[r] > -65504))
           return false;
+    if (format.encoding == Encoding::kIq4 &&
+        !std::all_of(scales, scales + row_count, [](float scale) { return std::isfinite(scale); }))
+      return false;
     kernels::pack_group(format, cols, group, codes.data(), scales, zeros, panel);
   }
   return true;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/base/dtype.h"
+#include "src/base/microscaling.h"
 #include "src/model/foreign/ggml_grid_blocks.h"
 
 namespace sluice {
@@ -182,9 +183,12 @@ std::optional<WeightFormat> k_type_format(BlockType type) noexcept {
 
 std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept {
   switch (type) {
-    case BlockType::kQ4_0:
+    case BlockType::kQ4_0: return WeightFormat{Encoding::kQ4_0, DType::kBF16, 32};
     case BlockType::kQ4_1:
     case BlockType::kQ4_K: return WeightFormat{Encoding::kInt4, DType::kBF16, 32};
+    case BlockType::kMXFP4: return WeightFormat{Encoding::kMxfp4, DType::kBF16, 32};
+    case BlockType::kIQ4_NL:
+    case BlockType::kIQ4_XS: return WeightFormat{Encoding::kIq4, DType::kBF16, 32};
     case BlockType::kQ5_0:
     case BlockType::kQ8_0: return WeightFormat{Encoding::kInt8, DType::kBF16, 32};
     default: break;
@@ -216,6 +220,17 @@ bool block_codes(BlockType type, const std::byte* data, int64_t part, uint8_t* c
     case BlockType::kQ8_0:
       for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(block[2 + i] ^ 0x80);
       return true;
+    case BlockType::kIQ4_NL:
+    case BlockType::kIQ4_XS: {
+      const uint8_t* nibbles = block + (type == BlockType::kIQ4_NL ? 2 : 8 + 16 * part);
+      for (int i = 0; i < 32; ++i) codes[i] = nibble(nibbles, i);
+      int8_t values[32];
+      return part_codes(type, block, 2 * part, values, scale);
+    }
+    case BlockType::kMXFP4:  // whose code 8 is zero too, without a sign
+      for (int i = 0; i < 32; ++i) codes[i] = nibble(block + 1, i) == 8 ? 0 : nibble(block + 1, i);
+      scale = e8m0_value(block[0]);
+      return block[0] != 255;
     case BlockType::kQ4_1:
       for (int i = 0; i < 32; ++i) codes[i] = nibble(block + 4, i);
       offset = -half_at(block + 2);

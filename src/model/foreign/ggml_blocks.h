@@ -33,8 +33,9 @@ bool block_parts(BlockType type, const std::byte* block, uint8_t* codes, int8_t*
 /// offsets rounded to f16.
 std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept;
 
-/// Codes of elements [32 part, 32 part + 32) of a block with w = scale (code - zero); false for
-/// types without a format_of_blocks.
+/// Codes of elements [32 part, 32 part + 32) of a block with w = scale (code - zero), of mxfp4
+/// scale e2m1(code), of iq4 scale times the code's value; false for types without a
+/// format_of_blocks, and where a power of mxfp4 is past f32.
 bool block_codes(BlockType type, const std::byte* block, int64_t part, uint8_t* codes, float& scale,
                  float& zero) noexcept;
 

@@ -78,7 +78,7 @@ TEST(CudaBackend, TakesMixturesAndChunks) {
 TEST(CudaBackend, MultipliesInt8ActivationsWithWhatIsNoKType) {
   kernels::QuantisedOptions int8;
   int8.activations = kernels::ActivationFormat::kInt8;
-  for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2"}) {
+  for (const char* format : {"q2_k", "q4_k", "q6_k", "q5_1", "iq2", "iq4", "mxfp4"}) {
     EXPECT_EQ(refusal(opt(format), attention()), "");
     EXPECT_NE(refusal(opt(format), attention(), int8).find(format), std::string::npos);
   }
@@ -93,6 +93,7 @@ TEST(CudaBackend, MultipliesInt8ActivationsWithWhatIsNoKType) {
   EXPECT_EQ(backend.otherwise(mix, int8), "inputs of 16 bits with q4_k, q6_k weights");
   EXPECT_EQ(backend.otherwise(mix, {}), "");
   EXPECT_EQ(backend.otherwise(opt("int4"), int8), "");
+  EXPECT_EQ(backend.otherwise(opt("q4_0"), int8), "");
 }
 
 // Of a mix of formats K types are multiplied with inputs of 16 bits, the others with int8 ones,
@@ -101,8 +102,12 @@ TEST(CudaBackend, ARunSaysWhichWeightsMeetInputsOf16Bits) {
   EngineOptions options = options_for(greedy_requests({{5, 6, 7, 8}}, 1));
   options.activations = kernels::ActivationFormat::kInt8;
   const std::string mixed = fixture_model("stories260k:k-mixed");
-  const char* const words = "int8 products (inputs of 16 bits with q2_k, q3_k, q4_k, q5_k, q6_k";
-  EXPECT_EQ(Engine::open(mixed, options)->compute_name().find("inputs of"), std::string::npos);
+  const char* const words =
+      "int8 products (inputs of 16 bits with iq4, q2_k, q3_k, q4_k, q5_k, q6_k";
+  EXPECT_NE(Engine::open(mixed, options)
+                ->compute_name()
+                .find("int8 products (inputs of 16 bits with iq4 weights)"),
+            std::string::npos);
   options.backend = make_backend();
   EXPECT_NE(Engine::open(mixed, options)->compute_name().find(words), std::string::npos);
   EXPECT_EQ(Engine::open(fixture_model("stories260k:int4"), options)->compute_name().find("(inp"),

@@ -17,8 +17,8 @@ namespace {
 using kernels::Random;
 namespace reference = kernels::reference;
 
-const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",
-                                "int8-g32", "int8-g64", "int8-g128"};
+const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "q4_0",
+                                "int8",     "int8-g32", "int8-g64",  "int8-g128"};
 
 std::vector<std::byte> quantised(const WeightFormat& format, const std::vector<float>& w, int64_t n,
                                  int64_t k) {

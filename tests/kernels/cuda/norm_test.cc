@@ -104,7 +104,7 @@ TEST(CudaNorm, AddsTheResidualFirst) {
 
 TEST(CudaNorm, QuantisesWhatItWrites) {
   for (const RowsShape& shape : kShapes)
-    for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32"}) {
+    for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "q4_0", "int8", "int8-g32"}) {
       Random random(static_cast<uint32_t>(shape.rows + shape.cols));
       SCOPED_TRACE(random.trace() + " " + name + " columns " + std::to_string(shape.cols));
       const auto x = random.normal(shape.rows * shape.stride, 3);

@@ -19,7 +19,7 @@ namespace reference = kernels::reference;
 
 const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",
                                 "int8-g64", "nf4-g64",  "nf4-g128",  "fp8",
-                                "fp8-g32",  "nf4-g32",  "mxfp4"};
+                                "fp8-g32",  "nf4-g32",  "mxfp4",     "q4_0"};
 constexpr int64_t kLastFormat = std::ssize(kFormats) - 1;
 // What is kept of GGUF files.
 const char* const kKFormats[] = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
@@ -164,7 +164,7 @@ TEST(CudaQuantisedLinear, RandomShapes) {
 
 TEST(CudaQuantisedLinear, LongRowsAreSplit) {
   EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, {8}).splits, 3);
-  for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8", "mxfp4"})
+  for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8", "mxfp4", "q4_0", "iq4"})
     expect_as_reference(name, DType::kF16, 3, 41, 3000, 8, 7);
   // Six splits and more, of one scale a row.
   EXPECT_GE(plan_linear_quantised(*parse_weight_format("int8"), 5, 40, 6144, {8}).splits, 6);

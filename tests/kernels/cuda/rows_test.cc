@@ -163,7 +163,7 @@ TEST(CudaRows, ClampsWhatItGates) {
 // Rows that several blocks write, with copies wider than the rows.
 TEST(CudaRows, ActivationsMakeTheCopiesOfProducts) {
   for (const RowsShape& shape : kShapes)
-    for (const char* name : {"int4-g32", "int4-g64", "int8-g128"}) {
+    for (const char* name : {"int4-g32", "int4-g64", "q4_0", "int8-g128"}) {
       Random random(static_cast<uint32_t>(shape.cols));
       SCOPED_TRACE(random.trace() + " " + name + " columns " + std::to_string(shape.cols));
       const auto gate = random.normal(shape.rows * shape.stride, 3);

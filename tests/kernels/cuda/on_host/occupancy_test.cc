@@ -43,6 +43,8 @@ std::vector<Row> rows_of(const std::string& kernel) {
 // The format whose panels the kernel with this `run` takes; a run of 0 is a whole row.
 WeightFormat format_of(const std::string& encoding, const std::string& run) {
   if (encoding == "5") return *parse_weight_format("mxfp4");  // its groups have one size
+  if (encoding == "15") return *parse_weight_format("q4_0");
+  if (encoding == "16") return *parse_weight_format("iq4");
   const std::map<std::string, std::string> names{
       {"1", "int4"}, {"2", "int8"}, {"3", "nf4"}, {"4", "fp8"}};
   return *parse_weight_format(names.at(encoding) + (run == "0" ? "" : "-g" + run));
@@ -50,7 +52,7 @@ WeightFormat format_of(const std::string& encoding, const std::string& run) {
 
 TEST(CudaOccupancy, ProductsOfFewRowsArePlannedAsTheyFit) {
   constexpr int64_t kK = 4096;
-  const std::regex name(R"re(.*<Encoding:(\d), (true|false), (\d), (\d+)>.*)re");
+  const std::regex name(R"re(.*<Encoding:(\d+), (true|false), (\d), (\d+)>.*)re");
   int rows = 0;
   for (const Row& row : rows_of("quantised_linear_kernel")) {
     std::smatch part;
@@ -78,7 +80,7 @@ TEST(CudaOccupancy, ProductsOfKTypesArePlannedAsTheyFit) {
 
 TEST(CudaOccupancy, ProductsOfCodesArePlannedAsTheyFit) {
   constexpr int64_t kK = 4096;
-  const std::regex name(R"re(.*<Encoding:(\d), (\d), (\d+)>.*)re");
+  const std::regex name(R"re(.*<Encoding:(\d+), (\d), (\d+)>.*)re");
   int rows = 0;
   for (const Row& row : rows_of("int8_linear_kernel")) {
     std::smatch part;
