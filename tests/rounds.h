@@ -26,6 +26,12 @@ std::vector<Case> some(std::vector<Case> all) {
   return all;
 }
 
+/// Whether the case of this number is left to the release tests: two in three are where a sanitizer
+/// watches, of any loop some.
+inline bool is_left_to_release(unsigned number) {
+  return is_sanitized() && (number * 2654435761u >> 16) % 3 != 0;
+}
+
 /// Whether a test of one `model` of many is left to the release tests: two in three are where a
 /// sanitizer watches memory, others for another `test`, so that every model is met in some of them;
 /// five in six where it watches threads, which do the same for all models.
