@@ -17,9 +17,9 @@ namespace {
 using kernels::Random;
 namespace reference = kernels::reference;
 
-const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",
-                                "int8-g64", "nf4-g64",  "nf4-g128",  "fp8",
-                                "fp8-g32",  "nf4-g32",  "mxfp4",     "q4_0"};
+const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",    "int8-g64",
+                                "nf4-g64",  "nf4-g128", "fp8",       "fp8-g32", "nf4-g32",
+                                "mxfp4",    "q4_0",     "iq4"};
 constexpr int64_t kLastFormat = std::ssize(kFormats) - 1;
 // What is kept of GGUF files.
 const char* const kKFormats[] = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
