@@ -36,6 +36,8 @@ struct QuantisedOptions {
 bool takes_int8_activations(const WeightFormat& format) noexcept;
 /// Whether `format` multiplies fp8 activations: kFp8 does.
 bool takes_fp8_activations(const WeightFormat& format) noexcept;
+/// Either, as asked; all formats take 16-bit activations.
+bool takes_activations(const WeightFormat& format, ActivationFormat activations) noexcept;
 
 /// `options` as products with `format` take them: with 16-bit activations where they do not
 /// multiply those that are asked for.

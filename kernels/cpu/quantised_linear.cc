@@ -299,11 +299,18 @@ bool takes_fp8_activations(const WeightFormat& format) noexcept {
   return format.encoding == Encoding::kFp8;
 }
 
+bool takes_activations(const WeightFormat& format, ActivationFormat activations) noexcept {
+  switch (activations) {
+    case ActivationFormat::kInt8: return takes_int8_activations(format);
+    case ActivationFormat::kFp8: return takes_fp8_activations(format);
+    case ActivationFormat::k16Bit: break;
+  }
+  return true;
+}
+
 QuantisedOptions options_for(const WeightFormat& format, const QuantisedOptions& options) noexcept {
-  const bool takes = options.activations == ActivationFormat::kInt8 ? takes_int8_activations(format)
-                     : options.activations == ActivationFormat::kFp8 ? takes_fp8_activations(format)
-                                                                     : true;
-  return takes ? options : QuantisedOptions{options.compute, ActivationFormat::k16Bit, 0};
+  if (takes_activations(format, options.activations)) return options;
+  return {options.compute, ActivationFormat::k16Bit, 0};
 }
 
 RowPreparer::RowPreparer(const Activations& x, const WeightFormat& format,

@@ -360,12 +360,10 @@ std::string Engine::compute_name() const {
                         kv_format_name(impl_->planned.recent_attention.front().kv_dtype))
           : "";
   const Backend* const backend = impl_->options.backend.get();
-  const auto takes = [](const WeightFormat& format, kernels::ActivationFormat activations) {
-    return kernels::options_for(format, {.activations = activations}).activations == activations;
-  };
   const ModelShape& shape = impl_->model.shape();
   const std::string otherwise =
-      backend ? backend->otherwise(shape, compute) : with_16_bit_inputs(shape, compute, takes);
+      backend ? backend->otherwise(shape, compute)
+              : with_16_bit_inputs(shape, compute, kernels::takes_activations);
   return fmt::format("{} weights, {} products{}{}, {} KV{}, {} threads",
                      impl_->model.shape().weights_name(), products,
                      compute.outlier_threshold > 0 ? " (outliers in f32)" : "",

@@ -62,9 +62,7 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
-      const bool takes =
-          kernels::options_for(weight.quantised, {.activations = options.activations})
-              .activations == options.activations;
+      const bool takes = kernels::takes_activations(weight.quantised, options.activations);
       takes_any = takes_any || takes;
       if (!takes && !other) other = &weight.quantised;
     }

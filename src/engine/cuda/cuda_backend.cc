@@ -54,7 +54,7 @@ std::string CudaBackend::otherwise(const ModelShape& model,
                             [](const WeightFormat& format, kernels::ActivationFormat activations) {
                               return activations == kernels::ActivationFormat::kInt8
                                          ? cuda::takes_int8_rows(format)
-                                         : kernels::takes_fp8_activations(format);
+                                         : kernels::takes_activations(format, activations);
                             });
 }
 
