@@ -24,7 +24,7 @@ namespace sluice::tools {
 
 namespace {
 struct InspectFlags {
-  std::string path;
+  std::string path, pretokenizer;
   bool tensors = false, verify = false, kernels = false, json = false;
 };
 
@@ -87,7 +87,7 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
     }
   }
   try {
-    if (const auto tokenizer = app::find_tokenizer(flags.path))
+    if (const auto tokenizer = app::find_tokenizer(flags.path, flags.pretokenizer))
       json["tokenizer"] = tokenizer->description();
   } catch (const Error& error) {
     json["tokenizer"] = fmt::format("can't be read: {}", in_flags(error.what()));
@@ -189,6 +189,7 @@ Command add_inspect(CLI::App& program) {
       program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
   take_model_names(parser->add_option(
       "path", flags->path, "model folder, weight file, or a name that `sluice models` lists"));
+  add_pretokenizer_option(*parser, flags->pretokenizer);
   parser->add_flag("--tensors", flags->tensors, "list every tensor");
   parser->add_flag("--verify", flags->verify,
                    "read a packed store, config and tokenizer too, and compare its checksums");

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/text/byte_level.h"
+#include "src/text/split_rules.h"
 
 namespace sluice::app {
 
@@ -15,11 +15,6 @@ using Json = nlohmann::json;
 
 // Kinds of tokens, as GGUF and SentencePiece number them.
 constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
-
-// How text is cut before merging where no file of a tokenizer needs it by itself: the pattern that
-// Alibaba published with Qwen 3.5.
-constexpr const char* kQwen35 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class Vocabulary {
  public:
@@ -151,37 +146,61 @@ std::string sentencepiece_model(const Vocabulary& vocabulary) {
   return model.text();
 }
 
-Json split_by(const char* pattern) {
-  return {{"type", "Sequence"},
-          {"pretokenizers",
-           {{{"type", "Split"},
-             {"pattern", {{"Regex", pattern}}},
-             {"behavior", "Isolated"},
-             {"invert", false}},
-            {{"type", "ByteLevel"},
-             {"add_prefix_space", false},
-             {"trim_offsets", true},
-             {"use_regex", false}}}}};
+Json byte_level() {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", false}};
 }
 
-Json pre_tokenizer(const Vocabulary& vocabulary) {
-  const std::string name = vocabulary.text_or("pre", "gpt-2");
-  if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe" ||
-      name == "dbrx")
-    return split_by(text::kLlama3Pattern);
-  if (name == "qwen2") return split_by(text::kQwen2Pattern);
-  if (name == "qwen35") return split_by(kQwen35);
-  if (name == "gpt-4o" || name == "llama4") return split_by(text::kO200kPattern);
-  if (name == "kimi-k2") return split_by(text::kKimiPattern);
-  if (name == "gpt-2" || name == "default")
-    return {{"type", "ByteLevel"},
-            {"add_prefix_space", false},
-            {"trim_offsets", true},
-            {"use_regex", true}};
+Json pre_tokenizer(const text::SplitRule& rule) {
+  Json steps = Json::array();
+  bool is_bytes = rule.is_of_pieces;
+  for (const std::string_view pattern : rule.patterns) {
+    if (pattern == text::kBytesStep) {
+      steps.push_back(byte_level());
+      is_bytes = true;
+      continue;
+    }
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  }
+  if (!is_bytes) steps.push_back(byte_level());
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+// Files from before there was a key for it are of models that their architecture tells.
+std::string rule_without_key(const std::string& architecture) {
+  if (architecture == "gpt2" || architecture == "gptneox") return "gpt-2";
+  return text::find_split_rule(architecture) ? architecture : "default";
+}
+
+const text::SplitRule& split_rule(const Vocabulary& vocabulary, const Json& metadata,
+                                  const std::string& kind, const std::string& asked) {
+  std::string name = asked;
+  if (name.empty() && kind == "gemma4") name = kind;
+  if (name.empty()) {
+    const auto found = metadata.find("general.architecture");
+    const bool is_text = found != metadata.end() && found->is_string();
+    name = vocabulary.text_or(
+        "pre", rule_without_key(is_text ? found->get<std::string>() : std::string()));
+  }
+  const text::SplitRule* rule = text::find_split_rule(name);
+  if (rule) return *rule;
+  const std::string_view nearest = text::nearest_split_rule(name);
+  if (!asked.empty())
+    throw Error(ErrorKind::kUser,
+                fmt::format("`pretokenizer` {} is not known", io::in_quotes(name)),
+                fmt::format("the nearest name is {}", nearest));
   vocabulary.refuse(
-      fmt::format("its text is cut by rule \"{}\"", name),
-      "gpt-2, llama-bpe, dbrx, qwen2, qwen35, gpt-4o, llama4 and kimi-k2 are known; put "
-      "the model's tokenizer.json beside the file");
+      fmt::format("its text is cut by rule {}, which is not known; the nearest that "
+                  "is known is \"{}\"",
+                  io::in_quotes(name), nearest),
+      fmt::format("put the model's tokenizer.json beside the file, or take that rule: "
+                  "`pretokenizer` {}",
+                  nearest));
 }
 
 // What all kinds of BPE have; "model" lacks what one kind differs in.
@@ -220,51 +239,57 @@ Json bpe_json(const Vocabulary& vocabulary) {
   return json;
 }
 
-// Puts the first token of a text before it; null where none is.
-Json first_token(const Vocabulary& vocabulary, bool fallback) {
-  const int64_t bos = vocabulary.id("bos_token_id");
-  if (bos < 0 || !vocabulary.boolean_or("add_bos_token", fallback)) return nullptr;
-  const std::string token = vocabulary.token(bos);
-  const Json first{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
-  const auto text = [](const char* id, int type) {
-    return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+// What stands round a text, as Hugging Face's template; null where nothing does.
+Json around_text(const Vocabulary& vocabulary, bool adds_begin) {
+  const auto added = [&](const char* key, const char* id_key, bool fallback) {
+    const int64_t id = vocabulary.id(id_key);
+    return vocabulary.boolean_or(key, fallback) ? id : -1;
   };
+  const int64_t begin = added("add_bos_token", "bos_token_id", adds_begin);
+  const int64_t end = added("add_eos_token", "eos_token_id", false);
+  if (begin < 0 && end < 0) return nullptr;
+  Json tokens = Json::object();
+  Json single = Json::array(), pair = Json::array();
+  const auto add_token = [&](Json& to, int64_t id) {
+    if (id < 0) return;
+    const std::string token = vocabulary.token(id);
+    tokens[token] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+    to.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+  };
+  const auto add_text = [&](Json& to, const char* name, int type) {
+    add_token(to, begin);
+    to.push_back({{"Sequence", {{"id", name}, {"type_id", type}}}});
+    add_token(to, end);
+  };
+  add_text(single, "A", 0);
+  add_text(pair, "A", 0);
+  add_text(pair, "B", 1);
   return {{"type", "TemplateProcessing"},
-          {"single", {first, text("A", 0)}},
-          {"pair", {first, text("A", 0), first, text("B", 1)}},
-          {"special_tokens", {{token, {{"id", token}, {"ids", {bos}}, {"tokens", {token}}}}}}};
+          {"single", std::move(single)},
+          {"pair", std::move(pair)},
+          {"special_tokens", std::move(tokens)}};
 }
 
-std::string byte_level_json(const Vocabulary& vocabulary) {
+std::string byte_level_json(const Vocabulary& vocabulary, const text::SplitRule& rule) {
   Json json = bpe_json(vocabulary);
-  json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = pre_tokenizer(vocabulary);
-  const std::string rule = vocabulary.text_or("pre", "");
-  const bool is_llama3 = rule.starts_with("llama") && rule != "llama4";
-  json["post_processor"] = first_token(vocabulary, is_llama3);
-  if (json["post_processor"].is_null())
-    json["post_processor"] = {{"type", "ByteLevel"},
-                              {"add_prefix_space", false},
-                              {"trim_offsets", false},
-                              {"use_regex", true}};
+  json["normalizer"] = rule.composes ? Json{{"type", "NFC"}} : Json();
+  json["pre_tokenizer"] = pre_tokenizer(rule);
+  json["post_processor"] = around_text(vocabulary, rule.adds_begin);
   json["decoder"] = {{"type", "ByteLevel"},
                      {"add_prefix_space", true},
                      {"trim_offsets", true},
                      {"use_regex", true}};
-  json["model"]["ignore_merges"] = is_llama3;
+  json["model"]["ignore_merges"] = rule.ignores_merges;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // Gemma 4's: pieces as SentencePiece has them, merged by pairs; lines are cut from their ends.
-std::string byte_fallback_json(const Vocabulary& vocabulary) {
+std::string byte_fallback_json(const Vocabulary& vocabulary, const text::SplitRule& rule) {
   Json json = bpe_json(vocabulary);
   constexpr const char* kSpace = "\xe2\x96\x81";
   json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
-  json["pre_tokenizer"] = {{"type", "Split"},
-                           {"pattern", {{"Regex", "\n+"}}},
-                           {"behavior", "Isolated"},
-                           {"invert", false}};
-  json["post_processor"] = first_token(vocabulary, true);
+  json["pre_tokenizer"] = pre_tokenizer(rule);
+  json["post_processor"] = around_text(vocabulary, rule.adds_begin);
   json["decoder"] = {{"type", "Sequence"},
                      {"decoders",
                       {{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
@@ -276,25 +301,15 @@ std::string byte_fallback_json(const Vocabulary& vocabulary) {
   json["model"]["byte_fallback"] = true;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-}  // namespace
 
-std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json& metadata,
-                                                                      const std::string& where) {
-  const auto found = metadata.find("tokenizer.ggml.model");
-  if (found == metadata.end()) return {};
-  const Vocabulary vocabulary(metadata, where);
-  const std::string kind = vocabulary.text_or("model", "");
-  std::vector<std::pair<std::string, std::string>> files;
-  if (kind == "llama")
-    files.emplace_back("tokenizer.model", sentencepiece_model(vocabulary));
-  else if (kind == "gpt2")
-    files.emplace_back("tokenizer.json", byte_level_json(vocabulary));
-  else if (kind == "gemma4")
-    files.emplace_back("tokenizer.json", byte_fallback_json(vocabulary));
-  else
-    vocabulary.refuse(fmt::format("a tokenizer of kind \"{}\" is not read", kind),
-                      "llama (SentencePiece), gpt2 (byte-level BPE) and gemma4 are; put the "
-                      "model's tokenizer.json beside the file");
+bool has_tokenizer(const Json& metadata) {
+  const auto kind = metadata.find("tokenizer.ggml.model");
+  return kind != metadata.end() && *kind != "none" && *kind != "no_vocab";
+}
+
+// tokenizer_config.json, the chat template in it.
+std::string config_json(const Vocabulary& vocabulary, const Json& metadata,
+                        const std::string& kind) {
   Json config{{"add_bos_token", vocabulary.boolean_or("add_bos_token", kind != "gpt2")},
               {"add_eos_token", vocabulary.boolean_or("add_eos_token", false)}};
   for (const auto& [theirs, ours] :
@@ -304,9 +319,55 @@ std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json
   if (const auto chat = metadata.find("tokenizer.chat_template");
       chat != metadata.end() && chat->is_string())
     config["chat_template"] = chat->get<std::string>();
-  files.emplace_back("tokenizer_config.json",
-                     config.dump(2, ' ', false, Json::error_handler_t::replace));
+  return config.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+// Kinds of tokenizers that GGUF files have and that are not read, with what they are.
+struct OtherKind {
+  std::string_view name, what;
+};
+constexpr OtherKind kOtherKinds[] = {
+    {"bert", "WordPiece"},           {"t5", "SentencePiece's unigrams"},
+    {"rwkv", "RWKV's greedy words"}, {"plamo2", "PLaMo 2's"},
+    {"hybriddna", "DNA by k-mers"},  {"whitespace", "words between spaces"}};
+
+[[noreturn]] void refuse_kind(const Vocabulary& vocabulary, const std::string& kind) {
+  std::string what;
+  for (const OtherKind& other : kOtherKinds)
+    if (other.name == kind) what = fmt::format(" ({})", other.what);
+  vocabulary.refuse(fmt::format("a tokenizer of kind {}{} is not read", io::in_quotes(kind), what),
+                    "llama (SentencePiece), gpt2 (byte-level BPE) and gemma4 are; put the "
+                    "model's tokenizer.json beside the file");
+}
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json& metadata,
+                                                                      const std::string& where,
+                                                                      const std::string& asked) {
+  if (!has_tokenizer(metadata)) return {};
+  const Vocabulary vocabulary(metadata, where);
+  const std::string kind = vocabulary.text_or("model", "");
+  std::vector<std::pair<std::string, std::string>> files;
+  if (kind == "llama") {
+    if (!asked.empty())
+      throw Error(ErrorKind::kUser, fmt::format("{}: `pretokenizer` has no effect here", where),
+                  "SentencePiece cuts no text before merging: leave it out");
+    files.emplace_back("tokenizer.model", sentencepiece_model(vocabulary));
+  } else if (kind == "gpt2" || kind == "gemma4") {
+    const text::SplitRule& rule = split_rule(vocabulary, metadata, kind, asked);
+    files.emplace_back("tokenizer.json", rule.is_of_pieces ? byte_fallback_json(vocabulary, rule)
+                                                           : byte_level_json(vocabulary, rule));
+  } else {
+    refuse_kind(vocabulary, kind);
+  }
+  files.emplace_back("tokenizer_config.json", config_json(vocabulary, metadata, kind));
   return files;
+}
+
+std::string gguf_tokenizer_config(const Json& metadata, const std::string& where) {
+  if (!has_tokenizer(metadata)) return {};
+  const Vocabulary vocabulary(metadata, where);
+  return config_json(vocabulary, metadata, vocabulary.text_or("model", ""));
 }
 
 }  // namespace sluice::app

@@ -190,8 +190,8 @@ TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
   changed["tokenizer.ggml.model"] = "bert";
   has(refusal(changed), "bert");
   changed = sound;
-  changed["tokenizer.ggml.pre"] = "tekken";
-  has(refusal(changed), "tekken");
+  changed["tokenizer.ggml.pre"] = "whitespace";
+  has(refusal(changed), "whitespace");
   changed = sound;
   changed["tokenizer.ggml.tokens"] = {1, 2};
   has(refusal(changed), "tokens");
