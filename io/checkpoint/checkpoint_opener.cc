@@ -287,7 +287,7 @@ void CheckpointOpener::add_file(const fs::path& path) {
     GgufHeader header = read_gguf_header(path);
     tensors = std::move(header.tensors);
     if (index == 0)
-      result_.gguf_metadata_ = std::make_shared<nlohmann::json>(std::move(header.metadata));
+      result_.gguf_metadata_ = std::make_shared<GgufMetadata>(std::move(header.metadata));
   } else {
     SafetensorsHeader header = read_safetensors_header(path);
     tensors = std::move(header.tensors);

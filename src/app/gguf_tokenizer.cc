@@ -5,7 +5,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/tensor_entry.h"
 #include "src/base/error.h"
+#include "src/model/foreign/gguf_ends.h"
 #include "src/text/split_rules.h"
 
 namespace sluice::app {
@@ -14,19 +16,17 @@ namespace {
 using Json = nlohmann::json;
 
 // Kinds of tokens, as GGUF and SentencePiece number them.
-constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
+constexpr int64_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4;
 
 class Vocabulary {
  public:
-  Vocabulary(const Json& metadata, std::string where)
-      : metadata_(metadata), where_(std::move(where)) {
-    const Json* tokens = find("tokens");
-    if (!tokens || !tokens->is_array() || tokens->empty()) wrong("tokens", "a list of texts");
-    for (const Json& token : *tokens) {
-      if (!token.is_string()) wrong("tokens", "a list of texts");
-      this->tokens.push_back(token.get<std::string>());
-    }
-    types = numbers<int64_t>("token_type", 1);
+  Vocabulary(const io::GgufMetadata& metadata, std::string where)
+      : metadata_(metadata), where_(std::move(where)), tokens(texts("tokens", "a list of texts")) {
+    if (tokens.empty()) wrong("tokens", "a list of texts");
+    types = whole_numbers("token_type", kNormal);
+    // Ends of turns are whole in a text, whatever the file says.
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (types[i] == kNormal && is_end_text(tokens[i])) types[i] = kControl;
   }
 
   [[noreturn]] void refuse(const std::string& problem, const std::string& mend) const {
@@ -35,52 +35,66 @@ class Vocabulary {
   [[noreturn]] void wrong(const std::string& key, const char* wanted) const {
     refuse(fmt::format("key tokenizer.ggml.{} is not {}", key, wanted), "download the file again");
   }
-  const Json* find(const std::string& key) const {
-    const auto found = metadata_.find("tokenizer.ggml." + key);
-    return found == metadata_.end() ? nullptr : &*found;
-  }
   std::string text_or(const std::string& key, std::string fallback) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "a text");
     if (!value) return fallback;
     if (!value->is_string()) wrong(key, "a text");
     return value->get<std::string>();
   }
   bool boolean_or(const std::string& key, bool fallback) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "true or false");
     if (!value) return fallback;
     if (!value->is_boolean()) wrong(key, "true or false");
     return value->get<bool>();
   }
-  /// The token of "bos_token_id" and the like; -1: none.
+  /// The token of "bos_token_id" and the like; -1: none. Numbers of no token say that too.
   int64_t id(const std::string& key) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "a token");
     if (!value) return -1;
-    if (!value->is_number_integer() || value->get<int64_t>() < 0 ||
-        value->get<int64_t>() >= static_cast<int64_t>(tokens.size()))
-      wrong(key, "a token");
-    return value->get<int64_t>();
+    if (!value->is_number_integer()) wrong(key, "a token");
+    const auto id = value->get<int64_t>();
+    return id >= 0 && id < std::ssize(tokens) ? id : -1;
+  }
+  std::vector<std::string> texts(const std::string& key, const char* wanted) const {
+    const io::GgufArray* array = metadata_.find_array("tokenizer.ggml." + key);
+    if (!array || !array->is_of_texts()) wrong(key, wanted);
+    return array->texts();
   }
   /// One number a token; all `fallback` when the key is missing.
-  template <typename T>
-  std::vector<T> numbers(const std::string& key, T fallback) const {
-    const Json* value = find(key);
-    if (!value) return std::vector<T>(tokens.size(), fallback);
-    if (!value->is_array() || value->size() != tokens.size()) wrong(key, "a number a token");
-    std::vector<T> out;
-    for (const Json& one : *value) {
-      if (!one.is_number()) wrong(key, "a number a token");
-      out.push_back(one.get<T>());
-    }
-    return out;
+  std::vector<int64_t> whole_numbers(const std::string& key, int64_t fallback) const {
+    const io::GgufArray* array = one_a_token(key);
+    if (!array) return std::vector<int64_t>(tokens.size(), fallback);
+    if (!array->is_of_integers()) wrong(key, kOneAToken);
+    return array->integers();
+  }
+  std::vector<double> numbers(const std::string& key, double fallback) const {
+    const io::GgufArray* array = one_a_token(key);
+    return array ? array->numbers() : std::vector<double>(tokens.size(), fallback);
   }
   std::string token(int64_t id) const { return tokens[static_cast<size_t>(id)]; }
 
+ private:
+  static constexpr const char* kOneAToken = "a number a token";
+
+  const Json* find(const std::string& key, const char* wanted) const {
+    if (metadata_.find_array("tokenizer.ggml." + key)) wrong(key, wanted);
+    return metadata_.find("tokenizer.ggml." + key);
+  }
+  // Null when the key is missing.
+  const io::GgufArray* one_a_token(const std::string& key) const {
+    const io::GgufArray* array = metadata_.find_array("tokenizer.ggml." + key);
+    if (!array && !metadata_.find("tokenizer.ggml." + key)) return nullptr;
+    if (!array || !array->is_of_numbers() || array->size() != std::ssize(tokens))
+      wrong(key, kOneAToken);
+    return array;
+  }
+
+  const io::GgufMetadata& metadata_;
+  std::string where_;
+
+ public:
   std::vector<std::string> tokens;
   std::vector<int64_t> types;
-
- private:
-  const Json& metadata_;
-  std::string where_;
 };
 
 // Protocol buffers' wire format (sentencepiece_model.proto has the field numbers).
@@ -112,7 +126,7 @@ class Message {
 };
 
 std::string sentencepiece_model(const Vocabulary& vocabulary) {
-  const std::vector<float> scores = vocabulary.numbers<float>("scores", 0.0f);
+  const std::vector<double> scores = vocabulary.numbers("scores", 0);
   Message model;
   int64_t unknown = vocabulary.id("unknown_token_id");
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
@@ -121,7 +135,7 @@ std::string sentencepiece_model(const Vocabulary& vocabulary) {
     if (unknown < 0 && type == kUnknown) unknown = static_cast<int64_t>(i);
     Message piece;
     piece.bytes(1, vocabulary.tokens[i]);
-    piece.real(2, scores[i]);
+    piece.real(2, static_cast<float>(scores[i]));
     piece.number(3, static_cast<uint64_t>(type));
     model.bytes(1, piece.text());
   }
@@ -177,16 +191,13 @@ std::string rule_without_key(const std::string& architecture) {
   return text::find_split_rule(architecture) ? architecture : "default";
 }
 
-const text::SplitRule& split_rule(const Vocabulary& vocabulary, const Json& metadata,
+const text::SplitRule& split_rule(const Vocabulary& vocabulary, const io::GgufMetadata& metadata,
                                   const std::string& kind, const std::string& asked) {
   std::string name = asked;
   if (name.empty() && kind == "gemma4") name = kind;
-  if (name.empty()) {
-    const auto found = metadata.find("general.architecture");
-    const bool is_text = found != metadata.end() && found->is_string();
-    name = vocabulary.text_or(
-        "pre", rule_without_key(is_text ? found->get<std::string>() : std::string()));
-  }
+  if (name.empty())
+    name =
+        vocabulary.text_or("pre", rule_without_key(metadata.text_or("general.architecture", "")));
   const text::SplitRule* rule = text::find_split_rule(name);
   if (rule) return *rule;
   const std::string_view nearest = text::nearest_split_rule(name);
@@ -222,8 +233,6 @@ Json bpe_json(const Vocabulary& vocabulary) {
                                       {"special", type == kControl}});
     vocab[token] = i;
   }
-  const Json* merges = vocabulary.find("merges");
-  if (!merges || !merges->is_array()) vocabulary.wrong("merges", "a list of pairs");
   json["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
                    {"unk_token", nullptr},
@@ -231,11 +240,7 @@ Json bpe_json(const Vocabulary& vocabulary) {
                    {"byte_fallback", false},
                    {"ignore_merges", false},
                    {"vocab", std::move(vocab)},
-                   {"merges", Json::array()}};
-  for (const Json& merge : *merges) {
-    if (!merge.is_string()) vocabulary.wrong("merges", "a list of pairs");
-    json["model"]["merges"].push_back(merge.get<std::string>());
-  }
+                   {"merges", vocabulary.texts("merges", "a list of pairs")}};
   return json;
 }
 
@@ -302,13 +307,28 @@ std::string byte_fallback_json(const Vocabulary& vocabulary, const text::SplitRu
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-bool has_tokenizer(const Json& metadata) {
-  const auto kind = metadata.find("tokenizer.ggml.model");
-  return kind != metadata.end() && *kind != "none" && *kind != "no_vocab";
+bool has_tokenizer(const io::GgufMetadata& metadata) {
+  const Json* kind = metadata.find("tokenizer.ggml.model");
+  return kind && *kind != "none" && *kind != "no_vocab";
 }
 
-// tokenizer_config.json, the chat template in it.
-std::string config_json(const Vocabulary& vocabulary, const Json& metadata,
+// A text, or of several templates (one for tools beside the other) the list that
+// tokenizer_config.json has of them; null: there is none.
+Json chat_templates(const io::GgufMetadata& metadata) {
+  constexpr std::string_view kKey = "tokenizer.chat_template", kNamed = "tokenizer.chat_template.";
+  Json list = Json::array();
+  const std::string own = metadata.text_or(std::string(kKey), "");
+  if (!own.empty()) list.push_back({{"name", "default"}, {"template", own}});
+  for (const std::string& key : metadata.names()) {
+    const std::string text = key.starts_with(kNamed) ? metadata.text_or(key, "") : std::string();
+    if (!text.empty()) list.push_back({{"name", key.substr(kNamed.size())}, {"template", text}});
+  }
+  if (list.empty()) return nullptr;
+  return list.size() == 1 && !own.empty() ? Json(own) : list;
+}
+
+// tokenizer_config.json, the chat templates in it.
+std::string config_json(const Vocabulary& vocabulary, const io::GgufMetadata& metadata,
                         const std::string& kind) {
   Json config{{"add_bos_token", vocabulary.boolean_or("add_bos_token", kind != "gpt2")},
               {"add_eos_token", vocabulary.boolean_or("add_eos_token", false)}};
@@ -316,9 +336,8 @@ std::string config_json(const Vocabulary& vocabulary, const Json& metadata,
        {std::pair{"bos_token_id", "bos_token"}, std::pair{"eos_token_id", "eos_token"},
         std::pair{"padding_token_id", "pad_token"}})
     if (const int64_t id = vocabulary.id(theirs); id >= 0) config[ours] = vocabulary.token(id);
-  if (const auto chat = metadata.find("tokenizer.chat_template");
-      chat != metadata.end() && chat->is_string())
-    config["chat_template"] = chat->get<std::string>();
+  if (Json chat = chat_templates(metadata); !chat.is_null())
+    config["chat_template"] = std::move(chat);
   return config.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -341,9 +360,8 @@ constexpr OtherKind kOtherKinds[] = {
 }
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json& metadata,
-                                                                      const std::string& where,
-                                                                      const std::string& asked) {
+std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(
+    const io::GgufMetadata& metadata, const std::string& where, const std::string& asked) {
   if (!has_tokenizer(metadata)) return {};
   const Vocabulary vocabulary(metadata, where);
   const std::string kind = vocabulary.text_or("model", "");
@@ -364,7 +382,7 @@ std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json
   return files;
 }
 
-std::string gguf_tokenizer_config(const Json& metadata, const std::string& where) {
+std::string gguf_tokenizer_config(const io::GgufMetadata& metadata, const std::string& where) {
   if (!has_tokenizer(metadata)) return {};
   const Vocabulary vocabulary(metadata, where);
   return config_json(vocabulary, metadata, vocabulary.text_or("model", ""));

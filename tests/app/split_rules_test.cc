@@ -12,6 +12,7 @@
 #include "src/app/model_tokenizer.h"
 #include "src/base/error.h"
 #include "src/text/steps.h"
+#include "tests/gguf_values.h"
 
 namespace sluice::app {
 namespace {
@@ -33,12 +34,13 @@ Json tiny_file(const std::string& rule) {
 }
 
 Json tokenizer_json(const std::string& rule) {
-  return Json::parse(gguf_tokenizer_files(tiny_file(rule), "test.gguf").front().second);
+  return Json::parse(
+      gguf_tokenizer_files(made::gguf_metadata(tiny_file(rule)), "test.gguf").front().second);
 }
 
 std::string refusal(const Json& metadata, const std::string& pretokenizer = {}) {
   try {
-    gguf_tokenizer_files(metadata, "test.gguf", pretokenizer);
+    gguf_tokenizer_files(made::gguf_metadata(metadata), "test.gguf", pretokenizer);
   } catch (const Error& error) {
     return error.what();
   }
@@ -130,7 +132,7 @@ TEST(SplitRules, CountOfNamesReadAndRefused) {
       EXPECT_NE(refusal(file).find("\"" + kind + "\""), std::string::npos) << kind;
       ++refused;
     } else {
-      const bool has_files = !gguf_tokenizer_files(file, "test.gguf").empty();
+      const bool has_files = !gguf_tokenizer_files(made::gguf_metadata(file), "test.gguf").empty();
       EXPECT_EQ(has_files, expected == "read") << kind;
       ++(has_files ? read : without);
     }
@@ -154,7 +156,7 @@ TEST(SplitRules, NearestNameIsNamed) {
 
 TEST(SplitRules, ANameGoesBeforeTheFiles) {
   const auto patterns = [](const Json& metadata, const std::string& name) {
-    const auto files = gguf_tokenizer_files(metadata, "test.gguf", name);
+    const auto files = gguf_tokenizer_files(made::gguf_metadata(metadata), "test.gguf", name);
     return Json::parse(files.front().second)["pre_tokenizer"]["pretokenizers"].size();
   };
   EXPECT_EQ(patterns(tiny_file("unheard-of"), "deepseek-v3"), 4u);
@@ -180,9 +182,10 @@ TEST(SplitRules, FilesWithoutANameAreCutByTheirArchitectures) {
   Json file = tiny_file("");
   file.erase("tokenizer.ggml.pre");
   const auto steps = [&] {
-    return Json::parse(gguf_tokenizer_files(file, "test.gguf").front().second)["pre_tokenizer"]
-                                                                              ["pretokenizers"]
-                                                                                  .size();
+    return Json::parse(gguf_tokenizer_files(made::gguf_metadata(file), "test.gguf")
+                           .front()
+                           .second)["pre_tokenizer"]["pretokenizers"]
+        .size();
   };
   EXPECT_EQ(steps(), 5u) << "default";
   file["general.architecture"] = "gpt2";
@@ -198,8 +201,9 @@ TEST(SplitRules, TokensRoundATextAreTheFiles) {
   file["tokenizer.ggml.eos_token_id"] = 0;
   file["tokenizer.ggml.add_bos_token"] = true;
   file["tokenizer.ggml.add_eos_token"] = true;
-  const Json around =
-      Json::parse(gguf_tokenizer_files(file, "test.gguf").front().second)["post_processor"];
+  const Json around = Json::parse(gguf_tokenizer_files(made::gguf_metadata(file), "test.gguf")
+                                      .front()
+                                      .second)["post_processor"];
   const text::Template read = text::make_template({&around, "test"});
   EXPECT_EQ(read.before, std::vector<int32_t>{1});
   EXPECT_EQ(read.after, std::vector<int32_t>{0});
