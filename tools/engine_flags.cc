@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/checkpoint.h"
 #include "kernels/cpu/isa.h"
 #include "src/app/gpu.h"
 #include "src/app/model_tokenizer.h"
@@ -490,6 +491,7 @@ std::unique_ptr<text::Tokenizer> find_tokenizer(const EngineFlags& flags) {
     // A folder's own files are mended there; of what a GGUF file holds token ids make up.
     if (error.kind() == ErrorKind::kUser || text::Tokenizer::exists(app::model_folder(flags.model)))
       throw;
+    io::Checkpoint::open(flags.model);  // what is wrong with the file itself is said once, by this
     tell("warning: no tokenizer: " + in_flags(error.what()));
     return nullptr;
   }

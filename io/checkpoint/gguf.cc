@@ -88,6 +88,9 @@ class Reader {
 
   int64_t position() const noexcept { return position_; }
   int64_t size() const noexcept { return file_.size(); }
+  bool begins_gguf(int64_t at) const {
+    return at <= file_.size() - 24 && file_.read_text(at, 4, "a file behind it") == "GGUF";
+  }
 
  private:
   [[noreturn]] void refuse_type(const std::string& key, GgufType type) const {
@@ -236,6 +239,21 @@ int64_t alignment_of(const Reader& reader, const GgufMetadata& metadata) {
     reader.refuse(fmt::format("general.alignment is no power of two up to {}", kMost));
   return said->get<int64_t>();
 }
+
+// Parts of a model one behind the other in one file: the second begins where the first ends.
+void refuse_joined(const Reader& reader, const std::vector<TensorEntry>& tensors,
+                   int64_t alignment) {
+  int64_t end = 0;
+  for (const TensorEntry& tensor : tensors) end = std::max(end, tensor.offset + tensor.bytes);
+  for (const int64_t at : {end, round_up(end, alignment)})
+    if (end > 0 && reader.begins_gguf(at))
+      reader.refuse(
+          fmt::format("another GGUF file begins at byte {}, behind this one's tensors: "
+                      "parts were joined by cat",
+                      at),
+          "parts are read as they are, from one folder: download them again, or join them "
+          "with llama-gguf-split --merge");
+}
 }  // namespace
 
 bool is_gguf(const std::filesystem::path& path) {
@@ -274,6 +292,7 @@ GgufHeader read_gguf_header(const std::filesystem::path& path) {
   }
   const int64_t alignment = alignment_of(reader, header.metadata);
   place(reader, round_up(reader.position(), alignment), header.tensors);
+  refuse_joined(reader, header.tensors, alignment);
   return header;
 }
 

@@ -65,6 +65,81 @@ TEST(Gguf, ReadsAllPartsOfASplitModelOrSaysWhichIsMissing) {
   }
 }
 
+// Which part a file is stands in its keys, whatever its name.
+class SplitGguf : public ::testing::Test {
+ protected:
+  void write_part(const char* name, int number, const char* tensor, int count = 3) {
+    nlohmann::json keys{{"split.no", number}, {"split.count", count}, {"split.tensors.count", 3}};
+    if (number == 0) keys["general.architecture"] = "tiny";
+    write_all(folder_ / name, made::gguf_file(keys, {tensor}));
+  }
+  void expect_whole(const char* path) {
+    SCOPED_TRACE(path);
+    const Checkpoint checkpoint = Checkpoint::open(folder_ / path);
+    EXPECT_EQ(checkpoint.gguf_metadata().text_or("general.architecture", ""), "tiny");
+    ASSERT_NE(checkpoint.find("a"), nullptr);
+    EXPECT_EQ(checkpoint.find("a")->file_index, 0);
+    ASSERT_NE(checkpoint.find("c"), nullptr);
+    EXPECT_EQ(checkpoint.find("c")->file_index, 2);
+  }
+  void refused(const char* path, std::initializer_list<std::string_view> words) {
+    expect_refusal([&] { Checkpoint::open(folder_ / path); }, ErrorKind::kFile, words);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(SplitGguf, IsReadWhateverItsPartsAreCalled) {
+  write_part("one.gguf", 2, "c");
+  write_part("two.gguf", 0, "a");
+  write_part("x-00001-of-00009.gguf", 1, "b");
+  for (const char* path : {"one.gguf", "two.gguf", "x-00001-of-00009.gguf", ""}) expect_whole(path);
+}
+
+TEST_F(SplitGguf, IsReadWhereNamesAreExchanged) {
+  write_part("m-00001-of-00003.gguf", 1, "b");
+  write_part("m-00002-of-00003.gguf", 0, "a");
+  write_part("m-00003-of-00003.gguf", 2, "c");
+  for (const char* path : {"m-00001-of-00003.gguf", "m-00003-of-00003.gguf", ""})
+    expect_whole(path);
+}
+
+TEST_F(SplitGguf, IsToldFromOthersOfTheFolder) {
+  for (const char* name : {"m", "n"}) {
+    const std::string begin = name;
+    write_part((begin + "-00001-of-00003.gguf").c_str(), 0, "a");
+    write_part((begin + "-00002-of-00003.gguf").c_str(), 1, "b");
+    write_part((begin + "-00003-of-00003.gguf").c_str(), 2, "c");
+  }
+  write_all(folder_ / "other.gguf", read_all(fixture("made/tiny.gguf")));
+  write_all(folder_ / "begun.gguf", "GGUF");
+  for (const char* path : {"m-00001-of-00003.gguf", "n-00002-of-00003.gguf"}) expect_whole(path);
+  refused("", {"8 GGUF files"});
+}
+
+TEST_F(SplitGguf, SaysWhichPartIsMissingOrThereTwice) {
+  write_part("a.gguf", 0, "a");
+  refused("a.gguf", {"part 2 of 3 is missing"});
+  refused("", {"part 2 of 3 is missing"});
+  write_part("b.gguf", 1, "b");
+  write_part("c.gguf", 1, "c");
+  refused("a.gguf", {"part 2 of 3 is there twice", "b.gguf", "c.gguf"});
+  write_part("c.gguf", 3, "c");
+  refused("c.gguf", {"part 4 of 3"});
+  write_part("c.gguf", 2, "b");
+  refused("a.gguf", {"tensor \"b\"", "again"});
+}
+
+TEST_F(SplitGguf, SaysWherePartsWereJoined) {
+  std::string joined;
+  write_part("a.gguf", 0, "a");
+  write_part("b.gguf", 1, "b");
+  for (const char* name : {"a.gguf", "b.gguf"}) joined += read_all(folder_ / name);
+  TemporaryFolder other;
+  write_all(other / "joined.gguf", joined);
+  expect_refusal([&] { Checkpoint::open(other / "joined.gguf"); }, ErrorKind::kFile,
+                 {"another GGUF file begins at byte", "joined", "--merge"});
+}
+
 TEST(GgufArrays, AreOfAllTypesAndReadWhenAskedFor) {
   using made::bytes_of_value;
   using made::gguf_key;
