@@ -138,5 +138,17 @@ TEST_F(GgufKeysOfAModel, ThatChangeNothingArePassed) {
   }
 }
 
+TEST_F(GgufKeysOfAModel, YarnIsReadAsConfigHasIt) {
+  const Json scaling = Json::parse(open({{"llama.rope.scaling.type", "yarn"},
+                                         {"llama.rope.scaling.factor", 4.0},
+                                         {"llama.rope.scaling.original_context_length", 64},
+                                         {"llama.rope.scaling.yarn_beta_fast", 16.0}})
+                                       .config_text())["rope_scaling"];
+  EXPECT_EQ(scaling, (Json{{"rope_type", "yarn"},
+                           {"factor", 4.0},
+                           {"original_max_position_embeddings", 64},
+                           {"beta_fast", 16.0}}));
+}
+
 }  // namespace
 }  // namespace sluice
