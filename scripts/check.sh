@@ -13,6 +13,7 @@ python3 scripts/check_headers.py || status=1
 python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/check_docs.py || status=1
 python3 scripts/expected_share.py --check || status=1
+python3 scripts/gguf_names.py --check || status=1
 python3 scripts/mutate.py --check || status=1
 seeds=$(mktemp -d)
 python3 scripts/fuzz_seeds.py "$seeds" || fail "scripts/fuzz_seeds.py can't make the fuzz targets' seeds"
