@@ -6,10 +6,11 @@
 #   scripts/gpu-check.sh --part e2e-offload   models larger than 16 GiB of it: their lanes, expected and measured
 #   scripts/gpu-check.sh --part large         Llama-3-70B and OPT-175B in int4, out of 40 and 100 GB of host memory
 #   scripts/gpu-check.sh --part peers         the same models on Accelerate and FlexGen where Python has them
+#   scripts/gpu-check.sh --part lent-first    all that a GPU lent for ten minutes can say (gpu_lent.sh sends it), then lent-second
 #   scripts/gpu-check.sh --part build         builds the programs for this GPU, where there is no bundle of them
 #
-# Parts: build, tests, kernels, sanitizer, ncu, e2e-resident, e2e-offload, large, peers; several with commas between, or "all".
-# The programs are those of a bundle (scripts/gpu_bundle.sh; this script lies in it), else of --part build.
+# Parts: build, tests, kernels, sanitizer, ncu, e2e-resident, e2e-offload, large, peers, several with commas between, or "all";
+# lent-first, lent-second. The programs are those of a bundle (scripts/gpu_bundle.sh; this script lies in it), else of --part build.
 # --out DIR (default gpu-check): summary.md, and one NAME.tar.gz a call with the logs and the JSON, whole after every step:
 # whoever ends a call early has what was done. --seconds N (default 540, of all parts 4800): of the call. --gpu N. --cpu-mem SIZE (default: four
 # fifths of what is available). --models DIR: keeps the random models there (default: made in memory or the temporary folder
@@ -19,7 +20,7 @@
 set -uo pipefail
 called_from=$PWD
 cd "$(dirname "$0")/.." || exit 2
-usage() { echo "gpu-check: $1" >&2; sed -n '2,22p' scripts/gpu-check.sh >&2; exit 2; }
+usage() { echo "gpu-check: $1" >&2; sed -n '2,23p' scripts/gpu-check.sh >&2; exit 2; }
 parts=tests,kernels,sanitizer,ncu out=gpu-check gpu=0 models= seconds= cpu_mem= rehearses= profile=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -44,7 +45,7 @@ done
 [ "$parts" != all ] || parts=build,tests,kernels,sanitizer,ncu,e2e-resident,e2e-offload,large,peers
 for part in ${parts//,/ }; do
   case $part in
-    build | tests | kernels | sanitizer | ncu | e2e-resident | e2e-offload | large | peers) ;;
+    build | tests | kernels | sanitizer | ncu | e2e-resident | e2e-offload | large | peers | lent-first | lent-second) ;;
     *) usage "no part $part" ;;
   esac
 done
@@ -64,6 +65,9 @@ choose_gpu
 begin
 work=$(mktemp -d) || { echo "gpu-check: no temporary folder: set TMPDIR" >&2; exit 2; }
 . scripts/gpu_parts.sh
+. scripts/gpu_lent_parts.sh
+# A GPU that is lent says what it can, whatever is found wrong first: doctor gets so many seconds.
+[[ $parts != lent-* ]] || goes_on=15
 
 say "## $(date -u +%Y-%m-%d) ${rehearses:+rehearsal on the host, no GPU: }$parts"
 say "$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader -i "$device" 2>/dev/null ||

@@ -152,18 +152,20 @@ show_profile() {
   [ "$hardware" = none ] || python3 scripts/gpu_table.py "$hardware" 2>&1 | say_lines
 }
 
-# kernel_bench SECONDS: rates of kernels alone, what there is of them where time ends it.
+products='^few_rows/[0-9]+/1/'
+others='^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^latent_attention|^head_products/[0-9]/(1|16)/|^plain_product|^Rows/OnDevice/16/'
+
+# kernel_bench NAME SECONDS FILTER: rates of kernels alone, what there is of them where time ends it.
 kernel_bench() {
-  local filter=.
+  local filter=$3
   [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/|latent_attention/2/1/512/1/|head_products/2/1/0/'
-  step kernel-bench "$1" sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter"
-  grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^latent_attention|^head_products/[0-9]/(1|16)/|^plain_product|^Rows/OnDevice/16/|^GPU' \
-    "$work/kernel-bench.log" 2>/dev/null | cut -c -120 | sed 's/^/      /' | say_lines
+  step "$1" "$2" sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter"
+  grep -E "$products|$others|^GPU" "$work/$1.log" 2>/dev/null | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 part_kernels() {
   show_profile 120
-  kernel_bench 120
+  kernel_bench kernel-bench 120 .
 }
 
 # sanitize SECONDS TOOL...: compute-sanitizer, where it is. A tool finds in minutes what runs in seconds: some tests of every
@@ -221,12 +223,13 @@ models_folder() {
   own_models=$(mktemp -d "$place/sluice-models-$device.XXXXXX") && models=$own_models
 }
 
+synth_limit=120
 # store NAME SHAPE FORMAT: the path of a random store whose layers are one, made where it is not there yet.
 store() {
   stored=$models/$1-$3
   [ ! -d "$stored" ] || return 0
   rm -rf "$stored.part"
-  step "synth-$1-$3" 120 sluice synth "$2" "$stored.part" --dtype f16 --weights "$3" --repeat-layers && mv "$stored.part" "$stored"
+  step "synth-$1-$3" "$synth_limit" sluice synth "$2" "$stored.part" --dtype f16 --weights "$3" --repeat-layers && mv "$stored.part" "$stored"
 }
 
 # Four fifths of what is available to this machine or container, in MiB.

@@ -42,8 +42,8 @@ void wait_for_end_of(pid_t process) {
 class GpuCheck : public ::testing::Test {
  protected:
   GpuCheck() {
-    for (const char* name :
-         {"gpu-check.sh", "gpu_steps.sh", "gpu_parts.sh", "gpu_table.py", "gpu_shards.py"}) {
+    for (const char* name : {"gpu-check.sh", "gpu_steps.sh", "gpu_parts.sh", "gpu_lent_parts.sh",
+                             "gpu_table.py", "gpu_shards.py"}) {
       fs::create_directories(folder_.path("scripts"));
       fs::copy(std::string(SLUICE_SCRIPTS) + "/" + name, folder_.path("scripts"));
     }
