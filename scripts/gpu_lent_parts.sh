@@ -47,11 +47,11 @@ part_lent_first() {
   sanitize 120 memcheck
 }
 
-# lanes NAME: a picture of some passes beside the summary, from the trace of the run of that name.
+# lanes NAME: a picture of two decode passes beside the summary, from the trace of the run of that name.
 lanes() {
   local trace=$work/$1-trace.json
   [ -e "$trace" ] || return
-  python3 scripts/lanes_svg.py "$trace" "$out/$1-lanes.svg" --passes 3:5 --title "$1: passes 3 and 4" >"$work/$1-lanes.log" 2>&1 ||
+  python3 scripts/lanes_svg.py "$trace" "$out/$1-lanes.svg" --passes=-4:-2 --title "$1: two of the last passes" >"$work/$1-lanes.log" 2>&1 ||
     say "- no picture of $1's lanes: $(tail -n 1 "$work/$1-lanes.log" | cut -c -200)"
 }
 
