@@ -89,7 +89,8 @@ if [ -z "$stand_in" ]; then
   sed -n 's/.*SLUICE_CUBLASLT_NAME=[^ ]*\(libcublasLt\.so\.[0-9]*\).*/\1/p' "$build/build.ninja" | sort -u >"$root/bin/lib/cublas-name"
   [ -s "$root/bin/lib/cublas-name" ] || { echo "gpu_bundle: the programs name no libcublasLt" >&2; exit 1; }
 fi
-cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
+cp scripts/gpu-check.sh scripts/gpu_{steps,parts,lent_parts}.sh scripts/gpu_{table,shards,same}.py scripts/lanes_svg.py \
+  scripts/peer_accelerate.py "$root/scripts/"
 # Of the models those that a packed test or script names: a third of them all.
 mkdir "$root/tests/fixtures/models"
 for model in tests/fixtures/models/*; do

@@ -3,12 +3,17 @@
 bin=$PWD/bin
 [ -x "$bin/sluice" ] || bin=$PWD/build/gpu/bin
 looked=        # whether look_at_machine has
+goes_on=       # whether the parts run whatever it found
+finds_gpu=yes  # whether doctor does
 start_with=()  # what a program is started with: the bundle's own C library where the machine's is older
+hardware=      # the profile that runs plan with, once there is one, or none
+test_seconds=30  # of one test
 some= of_models='*' unfit= large=opt-30b small=opt-6.7b gpu_mem=16GiB many="--batch 16 --pp 512 --tg 32" both="--batch 1,16 --pp 512 --tg 32"
 if [ -n "$rehearses" ]; then
-  small=$PWD/tests/fixtures/models/opt-tiny/config.json large=$small gpu_mem=4MiB
+  small=$PWD/tests/fixtures/models/opt-tiny/config.json large=$small gpu_mem=4MiB test_seconds=60
   some='*stories260k*:CudaMeasure*' of_models='*/stories260k*'  # fibers are slow
   unfit=':CudaFragments*:CudaOccupancy*'                        # of the stand-in alone: what they read is not in a bundle
+  unfit+=':CudaAttention.[CSW]*'                                # and the longest
   many="--batch 2 --pp 8 --tg 4" both="--batch 1,2 --pp 8 --tg 4"
 fi
 
@@ -23,10 +28,12 @@ look_at_machine() {
   find_driver
   find_cublas
   choose_loader || { failures=1; return 1; }
-  step doctor 40 sluice doctor --no-speed || return 1
+  step doctor "${goes_on:-40}" sluice doctor --no-speed || [ -n "$goes_on" ] || return 1
   grep -hE '^(ok|look) +(CUDA|cuBLASLt|memory) ' "$work/doctor.log" | cut -c -400 | sed 's/^ */      /' | say_lines
   [ -n "$rehearses" ] && return 0
   if grep -q 'no GPU in use\|built without it' "$work/doctor.log"; then
+    finds_gpu=
+    [ -z "$goes_on" ] || return 0
     say "- no GPU that CUDA can use (doctor says why, nvidia-smi what the driver is): nothing to check"
     failures=1
     return 1
@@ -48,6 +55,20 @@ choose_loader() {
   return 1
 }
 
+# Where pip puts what NVIDIA's packages bring.
+pip_folders() {
+  python3 -c 'import nvidia, glob
+for root in nvidia.__path__:
+    print(*glob.glob(root + "/*/"), sep="\n")' 2>/dev/null
+}
+
+# toolkit NAME: where that program of the CUDA toolkit is.
+toolkit() {
+  local places
+  places=$(pip_folders | sed 's,$,bin,' | tr '\n' :)
+  PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin:${places%:} command -v "$1"
+}
+
 # cuBLASLt is too large to carry. Where the loader does not find it, a link beside the bundle's libraries is what it finds: to
 # the toolkit's or pip's.
 find_cublas() {
@@ -56,9 +77,7 @@ find_cublas() {
   name=$(cat "$bin/lib/cublas-name")
   rm -f "$bin/lib/$name"
   for place in "${CUDA_HOME:-/usr/local/cuda}" "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda /usr/local/cuda-*/ /opt/cuda \
-    $(python3 -c 'import nvidia, glob
-for root in nvidia.__path__:
-    print(*glob.glob(root + "/*/"))' 2>/dev/null); do
+    $(pip_folders); do
     for folder in "$place/lib64" "$place/targets/x86_64-linux/lib" "$place/lib"; do
       [ -e "$folder/$name" ] || continue
       ln -s "$folder/$name" "$bin/lib/$name" 2>/dev/null || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
@@ -89,44 +108,72 @@ part_build() {
     cp -f build/gpu/tests/cuda_*_gpu_test build/gpu/bin/"
 }
 
-# apart NAME SECONDS PROGRAM TESTS [GROUP TESTS]...: tests by groups, then those in none. What fails on a GPU may end all that its
-# process could do there: each group has one of its own.
-apart() {
-  local name=$1 limit=$2 program=$3 tests=$4 grouped=
-  shift 4
-  while [ $# -ge 2 ]; do
-    step "$name-$1" "$limit" "$program" --gtest_filter="$2"
-    grouped+=:$2
-    shift 2
-  done
-  step "$name-rest" "$limit" "$program" --gtest_filter="$tests-${grouped#:}$unfit"
+# shards NAME SECONDS PROGRAM TESTS: the tests in a process a core (gpu_shards.py). What fails on a GPU may end all that its
+# process could do there.
+shards() {
+  local name=$1 room shown_from='^[0-9]* tests in'
+  room=$(left)
+  [ "$2" -gt "$room" ] || room=$2
+  step "$name" "$2" python3 scripts/gpu_shards.py --name "$name" --logs "$work" --seconds $((room > 12 ? room - 6 : 6)) \
+    --test-seconds "$test_seconds" --filter="$4" -- "${start_with[@]}" "$bin/$3" || return
+  grep "$shown_from" "$work/$name.log" | sed 's/^/      /' | say_lines
 }
 
-part_tests() {
-  export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
-  apart kernels-test 60 cuda_kernels_gpu_test '' vocabulary 'CudaVocabulary*' \
-    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*:CudaHeadProducts*:CudaLowRank*' attention 'CudaAttention*' \
-    rows 'CudaNorm*:CudaRows*:CudaDeltaRule*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
+# What tests read; what they find out of this machine is no business of theirs.
+with_fixtures() { SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none "$@"; }
+
+vocabulary='CudaVocabulary*'
+logits="Fixtures/CudaEngine.Logits$of_models:Fixtures/CudaEngine.Logits*/deepseek_v2_tiny:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*"
+logits+=":Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models"
+
+# What all kernels are written with, in a process of its own.
+test_vocabulary() {
+  local status=0
+  step kernels-test-vocabulary "$1" cuda_kernels_gpu_test --gtest_filter="$vocabulary" || status=$?
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
-  apart engine-test 100 cuda_engine_gpu_test "$some" \
-    logits "Fixtures/CudaEngine.Logits$of_models:Fixtures/CudaEngine.Logits*/deepseek_v2_tiny:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
-    graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models" adapters 'Fixtures/CudaPeft*:CudaAdapterLogits*'
-  unset SLUICE_HARDWARE
+  return "$status"
+}
+
+test_kernels() { shards kernels-test-rest "$1" cuda_kernels_gpu_test "-$vocabulary$unfit"; }
+test_logits() { with_fixtures shards engine-test-logits "$1" cuda_engine_gpu_test "$logits"; }
+test_engine() { with_fixtures shards engine-test-rest "$1" cuda_engine_gpu_test "$some-$logits"; }
+
+part_tests() {
+  test_vocabulary 60
+  test_kernels 120
+  test_logits 120
+  test_engine 120
+}
+
+# show_profile SECONDS: the rates of products and attention, and what later runs plan with.
+show_profile() {
+  profile_limit=$1
+  measure_once
+  [ "$hardware" = none ] || python3 scripts/gpu_table.py "$hardware" 2>&1 | say_lines
+}
+
+products='^few_rows/[0-9]+/1/'
+others='^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^latent_attention|^head_products/[0-9]/(1|16)/|^plain_product|^Rows/OnDevice/16/'
+
+# kernel_bench NAME SECONDS FILTER: rates of kernels alone, what there is of them where time ends it.
+kernel_bench() {
+  local filter=$3
+  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/|latent_attention/2/1/512/1/|head_products/2/1/0/'
+  step "$1" "$2" sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter"
+  grep -E "$products|$others|^GPU" "$work/$1.log" 2>/dev/null | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 part_kernels() {
-  step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$work/profile.json" &&
-    python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | say_lines
-  local filter=.
-  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/|latent_attention/2/1/512/1/|head_products/2/1/0/'
-  step kernel-bench 120 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
-    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^latent_attention|^head_products/[0-9]/(1|16)/|^plain_product|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
+  show_profile 120
+  kernel_bench kernel-bench 120 .
 }
 
-# A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.
-part_sanitizer() {
-  local tool pattern sanitizer
-  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+# sanitize SECONDS TOOL...: compute-sanitizer, where it is. A tool finds in minutes what runs in seconds: some tests of every
+# kernel, and each tool bounded.
+sanitize() {
+  local limit=$1 tool pattern sanitizer
+  shift
+  sanitizer=$(toolkit compute-sanitizer)
   if [ -z "$sanitizer" ]; then
     say "- compute-sanitizer: not on this machine"
     return
@@ -138,18 +185,20 @@ part_sanitizer() {
     "${start_with[@]}" "$bin/cuda_kernels_gpu_test" --gtest_filter="$pattern" --gtest_list_tests 2>/dev/null | grep '^  ' >/dev/null ||
       say "- sanitizer: there is no test $pattern any more"
   done
-  for tool in memcheck racecheck synccheck initcheck; do
-    step "sanitizer-$tool" 60 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 \
+  for tool; do
+    step "sanitizer-$tool" "$limit" "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 \
       "${start_with[@]}" "$bin/cuda_kernels_gpu_test" \
       --gtest_filter="$watched"
   done
 }
 
+part_sanitizer() { sanitize 60 memcheck racecheck synccheck initcheck; }
+
 # What bounds the kernels that matter most, by the hardware's counters: two launches of each, clocks as they are.
 part_ncu() {
   local ncu counts=(--clock-control none --launch-count 2 --kill yes --section SpeedOfLight --section Occupancy
     --section MemoryWorkloadAnalysis --section WarpStateStats)
-  ncu=$(PATH=$PATH:/usr/local/cuda/bin command -v ncu)
+  ncu=$(toolkit ncu)
   if [ -z "$ncu" ]; then
     say "- ncu: not on this machine"
     return
@@ -162,7 +211,7 @@ part_ncu() {
   grep -hE 'Throughput|Achieved Occupancy|Registers Per|Duration' "$work"/ncu-*.log | cut -c -120 | say_lines
 }
 
-# Random models lie in memory: reading them is not what is measured.
+# models_folder [KIB]: random models lie in memory where that much is free: reading them is not what is measured.
 models_folder() {
   if [ -n "$models" ]; then
     mkdir -p "$models" && return
@@ -170,16 +219,17 @@ models_folder() {
     return 1
   fi
   local place=${TMPDIR:-/tmp}
-  [ -w /dev/shm ] && [ "$(kib /dev/shm)" -gt 12000000 ] && place=/dev/shm
+  [ -w /dev/shm ] && [ "$(kib /dev/shm)" -gt "${1:-12000000}" ] && place=/dev/shm
   own_models=$(mktemp -d "$place/sluice-models-$device.XXXXXX") && models=$own_models
 }
 
+synth_limit=120
 # store NAME SHAPE FORMAT: the path of a random store whose layers are one, made where it is not there yet.
 store() {
   stored=$models/$1-$3
   [ ! -d "$stored" ] || return 0
   rm -rf "$stored.part"
-  step "synth-$1-$3" 120 sluice synth "$2" "$stored.part" --dtype f16 --weights "$3" --repeat-layers && mv "$stored.part" "$stored"
+  step "synth-$1-$3" "$synth_limit" sluice synth "$2" "$stored.part" --dtype f16 --weights "$3" --repeat-layers && mv "$stored.part" "$stored"
 }
 
 # Four fifths of what is available to this machine or container, in MiB.
@@ -209,10 +259,16 @@ bench() {
   table+=("$work/$name.json")
 }
 
-# The profile of this call's `kernels`, or measured now: once, not by each run.
+# The profile that is given, or that this call has measured, or measured now: once, not by each run.
+profile_limit=120
 measure_once() {
+  [ -z "$hardware" ] || return 0
   hardware=$work/profile.json
-  [ -e "$hardware" ] || step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$hardware" || hardware=none
+  if [ -n "$profile" ]; then
+    cp -f "$profile" "$hardware" && return
+    say "- $profile can't be read: measured again"
+  fi
+  step profile "$profile_limit" sluice profile --quick --gpu 0 --no-cache -o "$hardware" || hardware=none
 }
 
 table=()
@@ -247,12 +303,17 @@ part_large() {
   show_table
 }
 
-part_peers() {
-  if python3 -c 'import torch, accelerate, transformers' 2>"$work/peers.log"; then
-    step accelerate-opt-30b 400 python3 scripts/peer_accelerate.py "$large" --gpu-gib 16 $many
-  else
+# peer_accelerate SECONDS RUN: Accelerate with the large model in f16, where Python has it.
+peer_accelerate() {
+  if ! timeout 40 python3 -c 'import torch, accelerate, transformers' 2>"$work/peers.log"; then
     say "- accelerate: not installed here ($(tail -n 1 "$work/peers.log"))"
+  elif step accelerate-opt-30b "$1" python3 scripts/peer_accelerate.py "$large" --gpu-gib 16 $2; then
+    tail -n 1 "$work/accelerate-opt-30b.log" | cut -c -200 | sed 's/^/      /' | say_lines
   fi
+}
+
+part_peers() {
+  peer_accelerate 400 "$many"
   # FlexGen asks the network for a tokenizer: without one it ends at once, which its log says.
   if python3 -c 'import flexgen' 2>/dev/null; then
     step flexgen-opt-30b 400 env HF_HUB_OFFLINE=1 python3 -m flexgen.flex_opt --model facebook/opt-30b --path _DUMMY_ \

@@ -84,21 +84,31 @@ def busiest(stats):
     return f"{name}, {100 * lane['busy_s'] / max(seconds, 1e-9):.0f} %"
 
 
+def split_output(path):
+    """What a program said before its JSON, and the JSON."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    begin = text.index("\n{\n") + 1 if "\n{\n" in text else text.index("{")
+    return text[:begin], json.JSONDecoder().raw_decode(text[begin:])[0]
+
+
+def read_json(path):
+    return split_output(path)[1]
+
+
 def runs(paths):
     print("| run | batch | prompt tok/s | decode tok/s | all tok/s | expected | busiest lane | GPU memory |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for path in paths:
         name = path.rsplit("/", 1)[-1][:-5]
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            begin = text.index("\n{\n") + 1 if "\n{\n" in text else text.index("{")
-            results = json.loads(text[begin:])["results"]
+            said, answer = split_output(path)
+            results = answer["results"]
         except (OSError, ValueError, KeyError):
             print(f"| {name} | failed | | | | | | |")
             continue
         # The search says what it expects before each batch's run.
-        expected = re.findall(r"expected ([0-9.e+]+) tokens/s", text[:begin])
+        expected = re.findall(r"expected ([0-9.e+]+) tokens/s", said)
         for i, row in enumerate(results):
             stats = row["stats"]
             print(f"| {name} | {row['batch']} | {row['prefill_tokens_per_s']['median']:.1f} | {row['decode_tokens_per_s']['median']:.2f} | "

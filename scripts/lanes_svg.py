@@ -7,8 +7,8 @@
 A row is a lane, its bars are tasks: what was read, copied or computed, and for how long; layers have two colours by turns. Many
 transfers of one lane are under way together; each is drawn from the end of the one before it, which is how long it kept the
 lane, and those that end together share that time by their bytes. The share at a row's end is how much of the time drawn the
-lane had something under way. --passes a:b draws passes a up to (not with) b, from the first
-computing of the one to the first of the other. Colours follow the reader's light or dark scheme.
+lane had something under way. --passes a:b draws passes a up to (not with) b, from the first computing of the one to the first
+of the other; passes below 0 count from the end, as --passes=-4:-2. Colours follow the reader's light or dark scheme.
 """
 import argparse
 import collections
@@ -157,6 +157,7 @@ def draw(trace, begin=None, end=None, pass_range=None, title="", subtitle=""):
     first = min(task[0] for lane in tasks.values() for task in lane)
     last = max(task[1] for lane in tasks.values() for task in lane)
     if pass_range:
+        pass_range = [number if number >= 0 else max(passes) + 1 + number for number in pass_range]
         for number in pass_range:
             if number not in passes and number != max(passes) + 1:
                 raise ValueError(f"the trace has no pass {number}: they are 0 to {max(passes)}")
@@ -216,8 +217,8 @@ def main():
     flags = parser.parse_args()
     pass_range = None
     if flags.passes:
-        match = re.fullmatch(r"(\d+):(\d+)", flags.passes)
-        if not match or int(match[1]) >= int(match[2]):
+        match = re.fullmatch(r"(-?\d+):(-?\d+)", flags.passes)
+        if not match or (int(match[1]) < 0) == (int(match[2]) < 0) and int(match[1]) >= int(match[2]):
             sys.exit(f"lanes_svg: --passes {flags.passes}: write first:behind the last, as 3:5")
         pass_range = int(match[1]), int(match[2])
     try:

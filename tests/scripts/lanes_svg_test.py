@@ -61,6 +61,7 @@ class LanesSvg(unittest.TestCase):
         svg = lanes_svg.draw(trace(READS, COMPUTES), pass_range=(1, 2))
         self.assertEqual(shares(svg), {"compute": 100})
         self.assertEqual(shares(lanes_svg.draw(trace(READS, COMPUTES), pass_range=(0, 1))), {"compute": 25})
+        self.assertEqual(shares(lanes_svg.draw(trace(READS, COMPUTES), pass_range=(-2, -1))), {"compute": 25})
 
     def test_lanes_that_did_nothing_are_left_out(self):
         self.assertNotIn("host to device", lanes_svg.draw(trace(READS, COMPUTES)))

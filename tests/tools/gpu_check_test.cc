@@ -20,6 +20,14 @@ namespace fs = std::filesystem;
 const char* const kEndless =
     "echo begun; echo $$ >$TMPDIR/number; mv $TMPDIR/number $TMPDIR/step; exec sleep 1000";
 
+// A GoogleTest program of two tests.
+const char* const kTests =
+    "case $* in *list_tests*) printf 'Suite.\\n  One\\n  Two\\n' ;;\n"
+    "*) for test in One Two; do\n"
+    "printf '[ RUN      ] Suite.%s\\n[       OK ] Suite.%s (1 ms)\\n' $test $test; done ;; esac";
+
+const char* const kListed = "case $* in *list_tests*) printf 'Suite.\\n  One\\n'; exit ;; esac\n";
+
 // Returns once the process has ended, which ctest's limit bounds; who reaps it may be late.
 void wait_for_end_of(pid_t process) {
   const std::string status = "/proc/" + std::to_string(process) + "/stat";
@@ -34,13 +42,14 @@ void wait_for_end_of(pid_t process) {
 class GpuCheck : public ::testing::Test {
  protected:
   GpuCheck() {
-    for (const char* name : {"gpu-check.sh", "gpu_steps.sh", "gpu_parts.sh", "gpu_table.py"}) {
+    for (const char* name : {"gpu-check.sh", "gpu_steps.sh", "gpu_parts.sh", "gpu_lent_parts.sh",
+                             "gpu_table.py", "gpu_shards.py"}) {
       fs::create_directories(folder_.path("scripts"));
       fs::copy(std::string(SLUICE_SCRIPTS) + "/" + name, folder_.path("scripts"));
     }
-    for (const char* name :
-         {"sluice", "cuda_kernels_gpu_test", "cuda_engine_gpu_test", "sluice_cuda_bench"})
-      program(name, "echo done");
+    for (const char* name : {"cuda_kernels_gpu_test", "cuda_engine_gpu_test"})
+      program(name, kTests);
+    program("sluice_cuda_bench", "echo done");
     program("sluice", "echo 'ok   CUDA  1 GPUs'");
     write_file(folder_.path("VERSION"), "abc123\n");
     fs::create_directories(folder_.path("tmp"));
@@ -116,27 +125,30 @@ TEST_F(GpuCheck, AFolderIsAsSeenFromWhereItIsCalled) {
   EXPECT_TRUE(fs::exists(folder_.path("tmp/here/summary.md"))) << outcome.err;
 }
 
-// A kernel that reads where nothing is ends all that its process may do on the GPU: the next group
-// of tests has another.
+// What fails in one process of a program's tests is named; the steps after it go on.
 TEST_F(GpuCheck, AFailureIsShownAndTheRestGoesOn) {
   program("cuda_kernels_gpu_test",
           "echo \"$*\" >>$TMPDIR/asked\n"
-          "case $* in *=CudaAttention*) echo 'a wrong sum'; exit 7 ;; esac");
+          "case $* in *list_tests*) printf 'Suite.\\n  One\\n' ;;\n"
+          "*=-*) printf '[ RUN      ] Suite.One\\na wrong sum\\n[  FAILED  ] Suite.One (1 ms)\\n'\n"
+          "exit 7 ;; esac");
+  program("cuda_engine_gpu_test", "echo \"$*\" >>$TMPDIR/asked-engine\n" + std::string(kTests));
   const Outcome outcome = Command(words({"--part", "tests"}), options()).wait();
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(is_in(summary(), "kernels-test-attention: FAILED (7)")) << summary();
+  EXPECT_TRUE(is_in(summary(), "kernels-test-rest: FAILED (1)")) << summary();
+  EXPECT_TRUE(is_in(summary(), "failed: Suite.One (by itself: not run)")) << summary();
   EXPECT_TRUE(is_in(summary(), "a wrong sum"));
-  for (const char* step : {"kernels-test-products", "kernels-test-rows", "kernels-test-codes",
-                           "kernels-test-rest", "engine-test-logits", "engine-test-rest"})
+  for (const char* step : {"kernels-test-vocabulary", "engine-test-logits", "engine-test-rest"})
     EXPECT_TRUE(is_in(summary(), std::string(step) + ": passed")) << summary();
-  // What is in no group runs in the end: all that are in one are left out there.
-  std::istringstream lines(read_file(folder_.path("tmp/asked")));
-  std::string line, grouped;
+  // What a step before had is left out.
+  EXPECT_TRUE(is_in(read_file(folder_.path("tmp/asked")), "--gtest_filter=-CudaVocabulary*"));
+  std::istringstream asked(read_file(folder_.path("tmp/asked-engine")));
   const std::string before = "--gtest_filter=";
-  while (std::getline(lines, line) && line.find(before + "-") == std::string::npos)
-    grouped += ":" + line.substr(before.size());
-  EXPECT_EQ(line, before + "-" + grouped.substr(1));
-  EXPECT_FALSE(std::getline(lines, line)) << line;
+  std::string logits, rest;
+  for (std::string line; std::getline(asked, line);)
+    for (std::istringstream words_of(line); words_of >> line;)
+      if (line.starts_with(before)) (logits.empty() ? logits : rest) = line.substr(before.size());
+  EXPECT_EQ(rest, "-" + logits);
 }
 
 TEST_F(GpuCheck, EverySanitizerRunsAndAPatternWithoutTestsIsNamed) {
@@ -196,7 +208,7 @@ TEST_F(GpuCheck, GoesOnWhenNobodyReadsWhatItSays) {
 }
 
 TEST_F(GpuCheck, EndedInAStepItLeavesWhatWasDoneAndEndsTheStep) {
-  program("cuda_engine_gpu_test", kEndless);
+  program("cuda_engine_gpu_test", kListed + std::string(kEndless));
   Command command(words({"--part", "tests"}), options());
   ASSERT_TRUE(command.wait_until([&] { return fs::exists(folder_.path("tmp/step")); }));
   command.send(SIGTERM);
@@ -209,20 +221,20 @@ TEST_F(GpuCheck, EndedInAStepItLeavesWhatWasDoneAndEndsTheStep) {
 }
 
 TEST_F(GpuCheck, KilledItLeavesTheStepsBeforeAndTheRunningLog) {
-  program("cuda_engine_gpu_test", kEndless);
+  program("cuda_engine_gpu_test", kListed + std::string(kEndless));
   Command command(words({"--part", "tests"}), options());
   ASSERT_TRUE(command.wait_until([&] { return fs::exists(folder_.path("tmp/step")); }));
   const pid_t step = std::stoi(read_file(folder_.path("tmp/step")));
   command.send(SIGKILL);
   EXPECT_EQ(command.wait().signal, SIGKILL);
   EXPECT_TRUE(is_in(packed(), "kernels-test-rest.log")) << packed();
-  EXPECT_EQ(read_file(folder_.path("out/running.log")), "begun\n");
+  EXPECT_EQ(read_file(folder_.path("out/running.log")), "begins: 1 tests\n");
   EXPECT_LE(results().size(), 6u);
   // Its step still has the GPU: another call says so.
   const Outcome second = Command(words({"--part", "tests"}), options()).wait();
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_TRUE(is_in(second.err, "another call uses GPU 0")) << second.err;
-  ::kill(step, SIGKILL);
+  ::kill(-::getpgid(step), SIGKILL);
 }
 
 TEST_F(GpuCheck, WhatAKilledCallLeftInMemoryIsRemoved) {
@@ -235,7 +247,7 @@ TEST_F(GpuCheck, WhatAKilledCallLeftInMemoryIsRemoved) {
 
 TEST_F(GpuCheck, WithoutTimeStepsAreNotBegun) {
   const Outcome outcome = Command(words({"--part", "tests", "--seconds", "18"}), options()).wait();
-  EXPECT_TRUE(is_in(summary(), "kernels-test-products: not begun")) << summary();
+  EXPECT_TRUE(is_in(summary(), "kernels-test-rest: not begun")) << summary();
   EXPECT_FALSE(is_in(packed(), "kernels-test-rest.log"));
   EXPECT_EQ(outcome.exit_code, 1) << "what was not begun did not pass";
 }

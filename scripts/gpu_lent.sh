@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Two prepared calls for a machine whose GPU is lent for minutes: no network, nothing to install, one command at a time, at most
+# eight files back. Here:
+#
+#   scripts/gpu_bundle.sh -o build/lent/sluice-gpu.tar.xz
+#   scripts/gpu_lent.sh --print            the commands to send, each with its limit and the folder that goes with it
+#
+# There, in a copy of the tree, with OUT the folder that comes back:
+#
+#   bash scripts/gpu_lent.sh first         kernels, an offloaded model, every family, rates, memcheck: 600 s at most
+#   bash scripts/gpu_lent.sh second        a 30B model offloaded, its lanes, Accelerate beside it: 170 s at most
+#
+# Each leaves OUT/summary.md, one archive of all logs, and pictures of lanes: three files. build/lent/profile.json, where it is
+# (from the first call's archive), spares the second call the measuring. --rehearse: tiny models, no GPU. --bundle FILE.
+set -uo pipefail
+[[ ${OUT:-/} == /* ]] || OUT=$PWD/$OUT
+cd "$(dirname "$0")/.." || exit 2
+folder=build/lent bundle=build/lent/sluice-gpu.tar.xz call= rehearse=()
+declare -A most=([first]=600 [second]=170)
+slack=12       # seconds of a call's limit in which it has ended by itself
+most_mib=64    # that are sent
+usage() { echo "gpu_lent: $1" >&2; sed -n '2,17p' scripts/gpu_lent.sh >&2; exit 2; }
+
+print_calls() {
+  local name bytes carried=0
+  for name in first second; do
+    echo "$name call, at most ${most[$name]} s, with the folder $folder:"
+    echo "bash scripts/gpu_lent.sh $name"
+  done
+  [ -e "$bundle" ] || { echo "gpu_lent: there is no $bundle yet: scripts/gpu_bundle.sh -o $bundle" >&2; return 1; }
+  carried=$(du -sb "$folder" | cut -f 1)
+  bytes=$(git ls-files -co --exclude-standard -z | xargs -0 du -cb 2>/dev/null | awk '$2 == "total" { n += $1 } END { print n }')
+  echo "to send: $(((bytes + carried) / 1048576 + 1)) MiB of $most_mib: the tree $((bytes / 1048576 + 1)), $folder $((carried / 1048576 + 1))"
+  [ $(((bytes + carried) / 1048576 + 1)) -le "$most_mib" ] || { echo "gpu_lent: more than $most_mib MiB" >&2; return 1; }
+}
+
+# unpack: the bundle, once for both calls; the scripts are the tree's, which may be newer.
+unpack() {
+  local mark
+  mark=$(stat -c '%s %y' "$bundle") || return
+  if [ "$mark" != "$(cat "$place/mark" 2>/dev/null)" ]; then
+    rm -rf "$place" && mkdir -p "$place" || return
+    timeout -k 2 60 python3 -m tarfile -e "$bundle" "$place" || timeout -k 2 60 tar -xJf "$bundle" -C "$place" || return
+    echo "$mark" >"$place/mark"
+  fi
+  cp scripts/gpu-check.sh scripts/gpu_*.sh scripts/gpu_*.py scripts/lanes_svg.py scripts/peer_accelerate.py "$place/sluice-gpu/scripts/"
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --print) print_calls; exit ;;
+    --rehearse) rehearse=(--rehearse) ;;
+    --bundle) [ $# -ge 2 ] || usage "$1 needs a value"; bundle=$2; shift ;;
+    first | second) call=$1 ;;
+    *) usage "unknown argument $1" ;;
+  esac
+  shift
+done
+[ -n "$call" ] || usage "which call? first or second"
+[ -n "${OUT:-}" ] && mkdir -p "$OUT" || usage "OUT names no folder that can be written"
+place=$PWD/build/lent-unpacked
+if ! unpack >"$OUT/unpacking.log" 2>&1; then
+  { echo "- $bundle can't be unpacked:"; tail -n 12 "$OUT/unpacking.log" | cut -c -300 | sed 's/^/      /'; } | tee -a "$OUT/summary.md"
+  exit 1
+fi
+rm -f "$OUT/unpacking.log"
+profile=()
+[ "$call" = second ] && [ -s "$folder/profile.json" ] && profile=(--profile "$folder/profile.json")
+# A lock of its own: what a call before could not end does not keep this one from the GPU.
+TMPDIR=$(mktemp -d) || usage "no temporary folder can be made"
+export TMPDIR
+# Whoever calls ends the shell: the check must be it.
+exec bash "$place/sluice-gpu/scripts/gpu-check.sh" --part "lent-$call" --out "$OUT" \
+  --seconds $((${most[$call]} - slack - SECONDS)) "${profile[@]}" "${rehearse[@]}"
