@@ -25,6 +25,7 @@ function(sluice_test name)
   cmake_parse_arguments(arg "TOGETHER" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
+  add_dependencies(${name} sluice_fixtures)  # what models there are says which tests there are
   target_compile_definitions(${name} PRIVATE SLUICE_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   sluice_test_code(${name})

@@ -84,6 +84,7 @@ case $what in
     ;;
   mixture)
     model=$folder/qwen3-30b-a3b-q4_0.gguf
+    scripts/fixtures.py unpack
     [ -e "$model" ] || scripts/random_gguf.py qwen3-30b-a3b Q4_0 tests/fixtures/gguf/ggml-vocab-llama-spm.gguf "$model"
     cap=$((6 << 30))
     for batch in ${BATCHES:-1 8 32}; do

@@ -11,6 +11,7 @@ import sys
 import zipfile
 import zlib
 
+import fixtures
 import model_files as made
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures"
@@ -324,4 +325,5 @@ def main(folder, wanted):
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    fixtures.unpack()
     main(sys.argv[1], sys.argv[2:])

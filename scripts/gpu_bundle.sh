@@ -109,6 +109,8 @@ if [ "$mib" -gt "$most_mib" ]; then
   rm -f "$output.new"
   exit 1
 fi
+# Where it goes, the tree goes as well: 64 MiB, less what else has to fit.
+scripts/tree_size.sh 60 "$output.new" || { rm -f "$output.new"; exit 1; }
 mv "$output.new" "$output"
 echo "gpu_bundle: $output, $mib MiB, of $(du -sm "$root" | cut -f 1) unpacked; GLIBC_$(objdump -T "$root"/bin/* 2>/dev/null |
   grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 | cut -d_ -f2) or its own C library is needed"

@@ -6,8 +6,8 @@
 
 SHAPE: tinyllama-1.1b, llama-2-7b, qwen3-30b-a3b (a mixture of experts), or layers:hidden:ffn:heads:kv_heads. TYPE: Q4_0, Q8_0,
 Q4_K, Q6_K, F16, BF16 (tables and norms are F16 and F32), or Q4_K_M (most in Q4_K; values, down projections of the layers that
-llama.cpp gives more bits, and the head in Q6_K). VOCABULARY.gguf brings the tokens
-(tests/fixtures/gguf/ggml-vocab-llama-spm.gguf). One tensor is in memory at a time.
+llama.cpp gives more bits, and the head in Q6_K). VOCABULARY.gguf brings the tokens: scripts/fixtures.py unpack lays
+tests/fixtures/gguf/ggml-vocab-llama-spm.gguf there. One tensor is in memory at a time.
 
 A mixture is routed by its tokens: layers add little to the table's rows, and these have so much in common that a token has
 three of ten experts from the one before it, as in trained models (docs/mixtures.md). Each token is followed by another one, so

@@ -10,7 +10,7 @@ namespace sluice::tools {
 
 BatchModel::BatchModel(const BatchFlags& flags)
     : model(app::open_model(flags.engine.model)),
-      tokenizer(find_tokenizer(flags.engine.model)),
+      tokenizer(find_tokenizer(flags.engine)),
       name(model_name(flags.engine.model)) {
   if (tokenizer) {
     chat = flags.chat.load_template(flags.engine.model, *tokenizer);

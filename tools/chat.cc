@@ -217,7 +217,7 @@ void converse(Conversation& conversation, LineReader& reader,
 }
 
 void run(const ChatFlags& flags, const std::stop_token& stop) {
-  const auto tokenizer = need_tokenizer(flags.engine.model);
+  const auto tokenizer = need_tokenizer(flags.engine);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   if (!chat)
     throw Error(ErrorKind::kFile, flags.engine.model + ": the model has no chat template",

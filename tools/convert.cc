@@ -17,6 +17,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/flag_words.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -25,7 +26,8 @@ namespace sluice::tools {
 
 namespace {
 struct ConvertFlags {
-  std::string model, destination, weights, range = "clip", calibration, imatrix, memory, lora;
+  std::string model, destination, weights, range = "clip", calibration, imatrix, memory, lora,
+                                           pretokenizer;
   int64_t calibration_tokens = 16384;
   std::optional<double> bits;
   bool overwrite = false, verify = false, dry_run = false, json = false;
@@ -80,6 +82,7 @@ app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const B
   source.most_tokens = flags.calibration_tokens;
   if (!flags.memory.empty()) source.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
   source.imatrix = flags.imatrix;
+  source.pretokenizer = flags.pretokenizer;
   if (source.is_given() && !flags.lora.empty()) {
     const std::string flag = source.read_text ? "--calibrate" : "--imatrix";
     throw Error(ErrorKind::kUser, "--merge-lora with " + flag,
@@ -152,8 +155,8 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.quantiser_name = quantisation.name();
   if (adapter) options.quantiser_name += fmt::format(", merged {:016x}", adapter->fingerprint());
   if (model.checkpoint().format() == io::CheckpointFormat::kGguf)
-    app::add_gguf_files(model, options, [](const Error& error) {
-      std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
+    app::add_gguf_files(model, options, flags.pretokenizer, [](const Error& error) {
+      std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", in_flags(error.what()).c_str());
     });
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
@@ -180,6 +183,7 @@ Command add_convert(CLI::App& program) {
       parser->add_option("model,-m,--model", flags->model,
                          "model folder, GGUF file, or a name that `sluice models` lists"))
       ->required();
+  add_pretokenizer_option(*parser, flags->pretokenizer);
   parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
   parser->add_option(
       "--weights", flags->weights,

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/checkpoint.h"
 #include "kernels/cpu/isa.h"
 #include "src/app/gpu.h"
 #include "src/app/model_tokenizer.h"
@@ -163,6 +164,7 @@ void EngineFlags::add_to(CLI::App& parser) {
   add_model_option(parser, model,
                    "model folder, packed store, or a name that `sluice models` lists")
       ->required();
+  add_pretokenizer_option(parser, pretokenizer);
   parser
       .add_option("--lora", loras,
                   "NAME=DIR (or DIR): a PEFT adapter kept beside the model (may be given again); "
@@ -482,19 +484,21 @@ void finish_run(const EngineFlags& flags, const OpenedEngine& opened) {
     tell("--recalibrate: there is no kept profile to change (sluice profile makes one)");
 }
 
-std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model) {
+std::unique_ptr<text::Tokenizer> find_tokenizer(const EngineFlags& flags) {
   try {
-    return app::find_tokenizer(model);
+    return app::find_tokenizer(flags.model, flags.pretokenizer);
   } catch (const Error& error) {
     // A folder's own files are mended there; of what a GGUF file holds token ids make up.
-    if (text::Tokenizer::exists(app::model_folder(model))) throw;
-    tell("warning: no tokenizer: " + error.text());
+    if (error.kind() == ErrorKind::kUser || text::Tokenizer::exists(app::model_folder(flags.model)))
+      throw;
+    io::Checkpoint::open(flags.model);  // what is wrong with the file itself is said once, by this
+    tell("warning: no tokenizer: " + in_flags(error.what()));
     return nullptr;
   }
 }
 
-std::unique_ptr<text::Tokenizer> need_tokenizer(const std::string& model) {
-  return app::need_tokenizer(model);
+std::unique_ptr<text::Tokenizer> need_tokenizer(const EngineFlags& flags) {
+  return app::need_tokenizer(flags.model, flags.pretokenizer);
 }
 
 }  // namespace sluice::tools

@@ -23,6 +23,7 @@ enum class AdapterUse : uint8_t {
 
 struct EngineFlags {
   std::string model;
+  std::string pretokenizer;        ///< empty: what the model's files say
   std::vector<std::string> loras;  ///< NAME=DIR
   std::string adapter;             ///< of kOne
   AdapterUse adapter_use = AdapterUse::kOne;
@@ -84,8 +85,8 @@ std::string adapters_key(const std::vector<std::string>& loras);
 /// Of kInTurn: what request `number` has; null where there are no adapters.
 AdapterPtr adapter_in_turn(Engine& engine, uint64_t number);
 /// The model's tokenizer, or null when it has none.
-std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model);
+std::unique_ptr<text::Tokenizer> find_tokenizer(const EngineFlags& flags);
 /// find_tokenizer, or kFile saying how to do without.
-std::unique_ptr<text::Tokenizer> need_tokenizer(const std::string& model);
+std::unique_ptr<text::Tokenizer> need_tokenizer(const EngineFlags& flags);
 
 }  // namespace sluice::tools

@@ -171,7 +171,7 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   if (flags.text.empty() == flags.accuracy.empty())
     throw Error(ErrorKind::kUser, "eval scores one thing at a time",
                 "give --text FILE (perplexity) or --accuracy FILE.jsonl");
-  const auto tokenizer = need_tokenizer(flags.engine.model);
+  const auto tokenizer = need_tokenizer(flags.engine);
   const auto model = app::open_model(flags.engine.model);
   const ModelShape& shape = model->shape();
   const Job job = flags.accuracy.empty() ? text_job(flags, *tokenizer, shape.max_positions)

@@ -7,6 +7,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/packed_store.h"
 #include "kernels/cpu/isa.h"
+#include "src/app/end_tokens.h"
 #include "src/app/mixed_formats.h"
 #include "src/app/model_tokenizer.h"
 #include "src/base/bytes.h"
@@ -14,6 +15,7 @@
 #include "src/base/printable.h"
 #include "src/engine/packed_weights.h"
 #include "src/model/bound_model.h"
+#include "src/text/utf8.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
@@ -24,7 +26,7 @@ namespace sluice::tools {
 
 namespace {
 struct InspectFlags {
-  std::string path;
+  std::string path, pretokenizer;
   bool tensors = false, verify = false, kernels = false, json = false;
 };
 
@@ -67,6 +69,7 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
             checkpoint.files()[static_cast<size_t>(tensor.file_index)].path.filename().string()},
            {"offset", tensor.offset},
            {"bytes", tensor.bytes}});
+  std::vector<EndToken> ends;
   if (!checkpoint.config_text().empty() || checkpoint.format() == io::CheckpointFormat::kGguf) {
     try {
       const BoundModel model = BoundModel::open(flags.path);
@@ -76,6 +79,7 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
         json["model"]["mix"] = app::mix_of(model.shape());
       }
       for (const std::string& note : model.notes()) json["notes"].push_back(note);
+      ends = app::end_tokens(model);
       if (!model.foreign_method().empty())
         json["notes"].push_back(
             fmt::format("{} weights run as they lie, {}; sluice convert makes a store of them",
@@ -87,11 +91,17 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
     }
   }
   try {
-    if (const auto tokenizer = app::find_tokenizer(flags.path))
+    if (const auto tokenizer = app::find_tokenizer(flags.path, flags.pretokenizer)) {
       json["tokenizer"] = tokenizer->description();
+      for (EndToken& end : ends)
+        if (end.text.empty()) end.text = tokenizer->token_bytes(end.id);
+    }
   } catch (const Error& error) {
     json["tokenizer"] = fmt::format("can't be read: {}", in_flags(error.what()));
   }
+  for (const EndToken& end : ends)
+    json["ends"].push_back(
+        {{"id", end.id}, {"token", text::mend_utf8(end.text)}, {"from", end.from}});
   return json;
 }
 
@@ -136,6 +146,14 @@ void print_plain(const nlohmann::ordered_json& json) {
                 json["model"]["bits_a_weight"].get<double>());
   if (json.contains("tokenizer"))
     std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());
+  if (json.contains("ends")) {
+    std::string line;
+    for (const auto& end : json["ends"])
+      line +=
+          fmt::format("{}{} {} ({})", line.empty() ? "" : ", ", end["id"].get<int64_t>(),
+                      printable(end["token"].get<std::string>()), end["from"].get<std::string>());
+    std::printf("  ends       %s\n", line.c_str());
+  }
   if (json.contains("notes"))
     for (const auto& note : json["notes"])
       std::printf("  note       %s\n", printable(note.get<std::string>()).c_str());
@@ -189,6 +207,7 @@ Command add_inspect(CLI::App& program) {
       program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
   take_model_names(parser->add_option(
       "path", flags->path, "model folder, weight file, or a name that `sluice models` lists"));
+  add_pretokenizer_option(*parser, flags->pretokenizer);
   parser->add_flag("--tensors", flags->tensors, "list every tensor");
   parser->add_flag("--verify", flags->verify,
                    "read a packed store, config and tokenizer too, and compare its checksums");

@@ -49,10 +49,9 @@ void run(const LogitsFlags& flags, std::stop_token stop) {
   check_utf8(flags.prompt, "the prompt");
   GenerationRequest request;
   request.score_prompt = true;
-  request.prompt =
-      flags.prompt_ids.empty()
-          ? need_tokenizer(flags.engine.model)->encode(flags.prompt, text::AddSpecial::kYes)
-          : parse_ids(flags.prompt_ids, "--prompt-ids");
+  request.prompt = flags.prompt_ids.empty()
+                       ? need_tokenizer(flags.engine)->encode(flags.prompt, text::AddSpecial::kYes)
+                       : parse_ids(flags.prompt_ids, "--prompt-ids");
   policy::Workload workload;
   app::add_to_workload(workload, static_cast<int64_t>(request.prompt.size()), 0);
   TokenProgress progress;

@@ -100,4 +100,10 @@ CLI::Option* add_model_option(CLI::App& parser, std::string& model, const std::s
   return take_model_names(option, built_in)->envname("SLUICE_MODEL");
 }
 
+void add_pretokenizer_option(CLI::App& parser, std::string& pretokenizer) {
+  parser.add_option("--pretokenizer", pretokenizer,
+                    "the rule by which a GGUF file's text is cut, where the file names one that is "
+                    "not known (docs/gguf.md)");
+}
+
 }  // namespace sluice::tools

@@ -20,4 +20,7 @@ CLI::Option* take_model_names(CLI::Option* option, BuiltInNames built_in = Built
 CLI::Option* add_model_option(CLI::App& parser, std::string& model, const std::string& description,
                               BuiltInNames built_in = BuiltInNames::kNo);
 
+/// The option "--pretokenizer": by which rule a GGUF file's text is cut.
+void add_pretokenizer_option(CLI::App& parser, std::string& pretokenizer);
+
 }  // namespace sluice::tools

@@ -102,7 +102,7 @@ void print_results(const RunFlags& flags, const OpenedEngine& engine,
 }
 
 void run(const RunFlags& flags, std::stop_token stop) {
-  const auto tokenizer = find_tokenizer(flags.engine.model);
+  const auto tokenizer = find_tokenizer(flags.engine);
   sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
   const auto model = app::open_model(flags.engine.model);

@@ -115,7 +115,7 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
 void run(const ServeFlags& flags, std::stop_token stop) {
   const int64_t swap_bytes = checked_swap(flags);
   const int64_t lora_bytes = checked_lora_memory(flags);
-  const auto tokenizer = need_tokenizer(flags.engine.model);
+  const auto tokenizer = need_tokenizer(flags.engine);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   serve::HttpOptions http = http_options(flags);
   const serve::ChatStyle style = flags.chat.style(chat.get());

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "src/app/model_tokenizer.h"
 #include "src/base/error.h"
 #include "src/text/utf8.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
-#include "tools/engine_flags.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
 
@@ -18,7 +18,7 @@ namespace sluice::tools {
 
 namespace {
 struct TokenizeFlags {
-  std::string model, file, jsonl;
+  std::string model, pretokenizer, file, jsonl;
   std::optional<std::string> prompt, decode;
   bool no_special = false, json = false;
 
@@ -100,7 +100,7 @@ void print_lines(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
 }
 
 void run(const TokenizeFlags& flags) {
-  const auto tokenizer = need_tokenizer(flags.model);
+  const auto tokenizer = app::need_tokenizer(flags.model, flags.pretokenizer);
   if (!flags.jsonl.empty()) return print_lines(flags, *tokenizer);
   if (flags.decode) return print_text(flags, *tokenizer);
   if (!flags.prompt && flags.file.empty())
@@ -115,6 +115,7 @@ Command add_tokenize(CLI::App& program) {
   CLI::App* parser = program.add_subcommand("tokenize", "text to token ids, or back");
   add_model_option(*parser, flags->model, "model folder or tokenizer file, or a model's name")
       ->required();
+  add_pretokenizer_option(*parser, flags->pretokenizer);
   CLI::Option* prompt = parser->add_option("-p,--prompt", flags->prompt, "the text");
   CLI::Option* file =
       parser->add_option("-f,--file", flags->file, "a file with the text; - for standard input");

@@ -25,6 +25,7 @@ struct ConvertOptions {
   int64_t memory_budget_bytes = 0;   ///< host memory of that run; 0: what is free
   std::filesystem::path imatrix;  ///< in place of a text: llama.cpp's importance matrix; or empty
   std::filesystem::path lora;     ///< folder of a PEFT adapter (LoRA, rsLoRA, DoRA) to add; or empty
+  std::string pretokenizer;    ///< as Tokenizer::load() has it
   bool overwrite = false;      ///< replaces what is there; otherwise what was begun goes on
   int threads = 0;             ///< 0: all
   std::function<void(int64_t done, int64_t total)> progress;  ///< bytes, any thread; may be empty

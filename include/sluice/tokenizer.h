@@ -19,8 +19,10 @@ class StreamDecoder;
 
 class Tokenizer {
  public:
-  /// Of a model folder, a GGUF file or a tokenizer file. Errors: kFile.
-  static Tokenizer load(const std::filesystem::path& path);
+  /// Of a model folder, a GGUF file or a tokenizer file. `pretokenizer`: where a GGUF file names a
+  /// rule of cutting text that is not known, the one to take (docs/gguf.md); empty: the file's.
+  /// Errors: kFile; kUser for a `pretokenizer` that is not known or has no effect.
+  static Tokenizer load(const std::filesystem::path& path, const std::string& pretokenizer = {});
 
   /// With what the model begins texts with, where `adds_special`. Bytes that are not UTF-8 are read
   /// as U+FFFD.

@@ -25,8 +25,7 @@ std::string_view checkpoint_format_name(CheckpointFormat format) noexcept {
   return "unknown";
 }
 
-Checkpoint::Checkpoint()
-    : gguf_metadata_(std::make_shared<nlohmann::json>(nlohmann::json::object())) {}
+Checkpoint::Checkpoint() : gguf_metadata_(std::make_shared<GgufMetadata>()) {}
 
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   return CheckpointOpener(path).open();

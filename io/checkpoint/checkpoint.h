@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/checkpoint/gguf_metadata.h"
 #include "io/checkpoint/tensor_entry.h"
 
 namespace sluice::io {
@@ -69,8 +69,8 @@ class Checkpoint {
   const std::string& generation_config_text() const noexcept { return generation_config_text_; }
   /// safetensors' __metadata__ of all files together; the first file to name a key wins.
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
-  /// Keys and values of a GGUF model's (first) file; else an empty object.
-  const nlohmann::json& gguf_metadata() const noexcept { return *gguf_metadata_; }
+  /// Keys and values of a GGUF model's (first) file; else none.
+  const GgufMetadata& gguf_metadata() const noexcept { return *gguf_metadata_; }
   /// Bytes of tensor data; a range that several names share counts once.
   int64_t total_bytes() const noexcept { return total_bytes_; }
 
@@ -88,7 +88,7 @@ class Checkpoint {
   std::string config_text_;
   std::string generation_config_text_;
   std::map<std::string, std::string> metadata_;
-  std::shared_ptr<const nlohmann::json> gguf_metadata_;
+  std::shared_ptr<const GgufMetadata> gguf_metadata_;
   int64_t total_bytes_ = 0;
 };
 

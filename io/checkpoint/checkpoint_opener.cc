@@ -9,6 +9,7 @@
 
 #include "io/checkpoint/convert_journal.h"
 #include "io/checkpoint/gguf.h"
+#include "io/checkpoint/gguf_parts.h"
 #include "io/checkpoint/json_file.h"
 #include "io/checkpoint/packed_store.h"
 #include "io/checkpoint/safetensors.h"
@@ -157,7 +158,16 @@ bool CheckpointOpener::open_torch_folder() {
 bool CheckpointOpener::open_gguf_folder() {
   const std::vector<fs::path> paths = files_with_extension(path_, ".gguf");
   if (paths.empty()) return false;
-  if (static_cast<int64_t>(paths.size()) != std::max<int64_t>(promised_shards(paths.front()), 1))
+  int64_t parts = std::max<int64_t>(promised_shards(paths.front()), 1);
+  if (paths.size() > 1) {
+    try {
+      const GgufHeader header = read_gguf_header(paths.front());
+      if (const auto part = gguf_part(header.metadata, paths.front())) parts = part->count;
+    } catch (const Error&) {  // one of several: it is not said yet that this is the one to read
+    }
+  }
+  // Of a split model with parts missing the error is which.
+  if (std::ssize(paths) > parts || (parts == 1 && paths.size() > 1))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: {} GGUF files are here", path_.string(), paths.size()),
                 fmt::format("give the one to read: {}", paths.front().string()));
@@ -165,9 +175,20 @@ bool CheckpointOpener::open_gguf_folder() {
   return true;
 }
 
-// One file, or all parts of a split model (NAME-00001-of-00003.gguf), whose first has the metadata.
+// One file, or all parts of a split model, whose first has the metadata.
 void CheckpointOpener::open_gguf(const fs::path& path) {
   result_.format_ = CheckpointFormat::kGguf;
+  if (const auto part = gguf_part(read_gguf_header(path).metadata, path)) {
+    for (const fs::path& one : gguf_parts(path, *part)) add_file(one);
+    if (part->tensors >= 0 && std::ssize(result_.tensors_) != part->tensors)
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: its {} parts hold {} tensors, and key split.tensors.count says "
+                              "{}",
+                              path.string(), part->count, result_.tensors_.size(), part->tensors),
+                  "the parts are of different downloads: download all of them again");
+    return;
+  }
+  // Files from before there were keys for it.
   const int64_t parts = promised_shards(path);
   if (parts <= 1) return add_file(path);
   const std::string stem = path.stem().string();
@@ -287,7 +308,7 @@ void CheckpointOpener::add_file(const fs::path& path) {
     GgufHeader header = read_gguf_header(path);
     tensors = std::move(header.tensors);
     if (index == 0)
-      result_.gguf_metadata_ = std::make_shared<nlohmann::json>(std::move(header.metadata));
+      result_.gguf_metadata_ = std::make_shared<GgufMetadata>(std::move(header.metadata));
   } else {
     SafetensorsHeader header = read_safetensors_header(path);
     tensors = std::move(header.tensors);

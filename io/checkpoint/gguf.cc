@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -26,23 +27,6 @@ constexpr uint64_t kMostTensors = 1 << 20;
 constexpr uint64_t kMostKeys = 1 << 16;
 constexpr uint32_t kMostDimensions = 4;
 constexpr const char* kDamagedMend = "the file is cut short or damaged: download it again";
-
-// The types of values, as files number them.
-enum class ValueType : uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kText,
-  kArray,
-  kU64,
-  kI64,
-  kF64
-};
 
 class Reader {
  public:
@@ -67,41 +51,69 @@ class Reader {
     return out;
   }
 
-  json value(ValueType type, const std::string& key) {
+  json value(GgufType type, const std::string& key) {
     switch (type) {
-      case ValueType::kU8: return number<uint8_t>();
-      case ValueType::kI8: return number<int8_t>();
-      case ValueType::kU16: return number<uint16_t>();
-      case ValueType::kI16: return number<int16_t>();
-      case ValueType::kU32: return number<uint32_t>();
-      case ValueType::kI32: return number<int32_t>();
-      case ValueType::kF32: return number<float>();
-      case ValueType::kBool: return number<uint8_t>() != 0;
-      case ValueType::kText: return text();
-      case ValueType::kU64: return number<uint64_t>();
-      case ValueType::kI64: return number<int64_t>();
-      case ValueType::kF64: return number<double>();
-      case ValueType::kArray: break;
+      case GgufType::kU8: return number<uint8_t>();
+      case GgufType::kI8: return number<int8_t>();
+      case GgufType::kU16: return number<uint16_t>();
+      case GgufType::kI16: return number<int16_t>();
+      case GgufType::kU32: return number<uint32_t>();
+      case GgufType::kI32: return number<int32_t>();
+      case GgufType::kF32: return number<float>();
+      case GgufType::kBool: return number<uint8_t>() != 0;
+      case GgufType::kText: return text();
+      case GgufType::kU64: return number<uint64_t>();
+      case GgufType::kI64: return number<int64_t>();
+      case GgufType::kF64: return number<double>();
+      case GgufType::kArray: break;
     }
-    refuse(fmt::format("key {} has a value of unknown type {}", in_quotes(key),
-                       static_cast<uint32_t>(type)));
+    refuse_type(key, type);
   }
 
-  json array(const std::string& key) {
-    const auto type = static_cast<ValueType>(number<uint32_t>());
+  // Where it is; its elements are passed over.
+  GgufArray array(const std::string& key) {
+    const auto type = static_cast<GgufType>(number<uint32_t>());
     const auto count = number<uint64_t>();
-    if (type == ValueType::kArray)
+    if (type == GgufType::kArray)
       refuse(fmt::format("key {} has an array of arrays", in_quotes(key)));
-    require(count, 1, "an array");
-    json out = json::array();
-    for (uint64_t i = 0; i < count; ++i) out.push_back(value(type, key));
-    return out;
+    const int64_t bytes = gguf_type_bytes(type), begin = position_;
+    if (bytes == 0 && type != GgufType::kText) refuse_type(key, type);
+    require(count, bytes > 0 ? bytes : 8, "an array");  // a text has its length at least
+    if (bytes > 0)
+      skip(static_cast<int64_t>(count) * bytes);
+    else
+      for (uint64_t i = 0; i < count; ++i) skip_text();
+    return {type, static_cast<int64_t>(count), file_.path(), begin, position_ - begin};
   }
 
   int64_t position() const noexcept { return position_; }
   int64_t size() const noexcept { return file_.size(); }
+  bool begins_gguf(int64_t at) const {
+    return at <= file_.size() - 24 && file_.read_text(at, 4, "a file behind it") == "GGUF";
+  }
 
  private:
+  [[noreturn]] void refuse_type(const std::string& key, GgufType type) const {
+    refuse(fmt::format("key {} has a value of unknown type {}", in_quotes(key),
+                       static_cast<uint32_t>(type)));
+  }
+
+  void skip_text() {
+    const auto length = number<uint64_t>();
+    require(length, 1, "a string");
+    skip(static_cast<int64_t>(length));
+  }
+
+  // The caller has asked whether the header has so many.
+  void skip(int64_t bytes) {
+    const auto here = std::min(bytes, static_cast<int64_t>(window_.size() - at_));
+    at_ += static_cast<size_t>(here);
+    position_ += bytes;
+    if (here == bytes) return;
+    window_.clear();
+    at_ = 0;
+  }
+
   // `count` things of at least `bytes` each must still be there.
   void require(uint64_t count, int64_t bytes, const char* what) const {
     const int64_t left = std::min(file_.size(), kMostHeaderBytes) - position_;
@@ -215,6 +227,33 @@ void place(const Reader& reader, int64_t data_offset, std::vector<TensorEntry>& 
       reader.refuse(fmt::format("tensors {} and {} overlap", in_quotes(tensors[i - 1].name),
                                 in_quotes(tensors[i].name)));
 }
+
+// Of tensors' data. Writers have given it any type of integer.
+int64_t alignment_of(const Reader& reader, const GgufMetadata& metadata) {
+  constexpr int64_t kUnsaid = 32, kMost = 65536;
+  const json* said = metadata.find("general.alignment");
+  if (!said && !metadata.find_array("general.alignment")) return kUnsaid;
+  if (!said || !said->is_number_integer() || (said->is_number_unsigned() && *said > kMost) ||
+      said->get<int64_t>() < 1 || said->get<int64_t>() > kMost ||
+      !std::has_single_bit(said->get<uint64_t>()))
+    reader.refuse(fmt::format("general.alignment is no power of two up to {}", kMost));
+  return said->get<int64_t>();
+}
+
+// Parts of a model one behind the other in one file: the second begins where the first ends.
+void refuse_joined(const Reader& reader, const std::vector<TensorEntry>& tensors,
+                   int64_t alignment) {
+  int64_t end = 0;
+  for (const TensorEntry& tensor : tensors) end = std::max(end, tensor.offset + tensor.bytes);
+  for (const int64_t at : {end, round_up(end, alignment)})
+    if (end > 0 && reader.begins_gguf(at))
+      reader.refuse(
+          fmt::format("another GGUF file begins at byte {}, behind this one's tensors: "
+                      "parts were joined by cat",
+                      at),
+          "parts are read as they are, from one folder: download them again, or join them "
+          "with llama-gguf-split --merge");
+}
 }  // namespace
 
 bool is_gguf(const std::filesystem::path& path) {
@@ -238,12 +277,12 @@ GgufHeader read_gguf_header(const std::filesystem::path& path) {
         fmt::format("{} tensors and {} keys are more than there can be", tensor_count, key_count));
   GgufHeader header;
   for (uint64_t i = 0; i < key_count; ++i) {
-    std::string key = reader.text();
-    const auto type = static_cast<ValueType>(reader.number<uint32_t>());
-    json value = type == ValueType::kArray ? reader.array(key) : reader.value(type, key);
-    if (header.metadata.contains(key))
-      reader.refuse(fmt::format("key {} is there twice", in_quotes(key)));
-    header.metadata[std::move(key)] = std::move(value);
+    const std::string key = reader.text();
+    const auto type = static_cast<GgufType>(reader.number<uint32_t>());
+    const bool is_new = type == GgufType::kArray
+                            ? header.metadata.add(key, reader.array(key))
+                            : header.metadata.add(key, reader.value(type, key));
+    if (!is_new) reader.refuse(fmt::format("key {} is there twice", in_quotes(key)));
   }
   std::set<std::string> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {
@@ -251,15 +290,9 @@ GgufHeader read_gguf_header(const std::filesystem::path& path) {
     if (!names.insert(header.tensors.back().name).second)
       reader.refuse(fmt::format("tensor {} is there twice", in_quotes(header.tensors.back().name)));
   }
-  int64_t alignment = 32;
-  if (const auto found = header.metadata.find("general.alignment");
-      found != header.metadata.end()) {
-    if (!found->is_number_unsigned() || !std::has_single_bit(found->get<uint64_t>()) ||
-        found->get<uint64_t>() > 65536)
-      reader.refuse("general.alignment is no power of two up to 65536");
-    alignment = found->get<int64_t>();
-  }
+  const int64_t alignment = alignment_of(reader, header.metadata);
   place(reader, round_up(reader.position(), alignment), header.tensors);
+  refuse_joined(reader, header.tensors, alignment);
   return header;
 }
 

@@ -1,20 +1,19 @@
 #pragma once
 // Reads the header of a GGUF file (versions 2 and 3, little-endian): keys with values, then the
-// tensors' names, shapes, types and places. Tensor data is never read. The bytes come from
-// anywhere, so every length is checked against the file's size before anything is allocated.
-// Functions share nothing and are thread safe.
+// tensors' names, shapes, types and places. Tensor data is never read, arrays are passed over. The
+// bytes come from anywhere, so every length is checked against the file's size before anything is
+// allocated. Functions share nothing and are thread safe.
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "io/checkpoint/gguf_metadata.h"
 #include "io/checkpoint/tensor_entry.h"
 
 namespace sluice::io {
 
 /// What a file says before its tensors' data.
 struct GgufHeader {
-  /// Key to value; arrays of one element type; strings as the file's bytes, UTF-8 or not.
-  nlohmann::json metadata = nlohmann::json::object();
+  GgufMetadata metadata;
   /// Ordered by offset, from the start of the file; rows before columns, as everywhere here (the
   /// file has them the other way). file_index is 0.
   std::vector<TensorEntry> tensors;

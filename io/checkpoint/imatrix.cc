@@ -45,8 +45,7 @@ std::vector<float> floats_of(const InputFile& file, const TensorEntry& tensor) {
 
 Imatrix read_gguf_form(const InputFile& file) {
   const GgufHeader header = read_gguf_header(file.path());
-  const auto kind = header.metadata.find("general.type");
-  if (kind == header.metadata.end() || *kind != "imatrix")
+  if (header.metadata.text_or("general.type", "") != "imatrix")
     refuse(file, "is a GGUF file, but no importance matrix (its general.type is not \"imatrix\")");
   std::map<std::string, const TensorEntry*> counts;
   for (const TensorEntry& tensor : header.tensors)

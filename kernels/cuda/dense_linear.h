@@ -1,11 +1,12 @@
 #pragma once
 // y = x W^T (+ bias) with plain weights on the GPU: cuBLASLt with f32 sums (i32 of int8), one
-// algorithm chosen for each shape and kept (dense_linear_cuda.cu), or where it has none, tiles of
-// our own (plain_linear.h); on the host plain loops
+// algorithm chosen for each shape and kept (dense_linear_cuda.cu), or where it has none that runs,
+// tiles of our own (plain_linear.h); on the host plain loops
 // (shim/host_dense_linear.cc). One stream at a time for one object: they share its workspace.
 // Errors: kDevice.
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/cuda/types.h"
 #include "src/base/dtype.h"
@@ -34,6 +35,9 @@ class DenseLinear {
   /// The same with e4m3 codes and y of f32, on a device with DeviceProperties::has_fp8.
   void run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n, float* y,
                Stream stream);
+
+  /// What cuBLASLt refused since the last call, in a sentence; empty: nothing.
+  std::string take_notice();
 
  private:
   struct Impl;

@@ -1,11 +1,15 @@
 #include <cublasLt.h>
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/plain_linear.h"
@@ -93,10 +97,13 @@ void set_bias(cublasLtMatmulDesc_t product, const float* bias) {
 struct Shape {
   Product product;
   Layout w, x, y;
-  bool is_found = false;   // an algorithm; else tiles of our own multiply
   bool adds_bias = false;  // at its end
-  cublasLtMatmulAlgo_t algorithm{};
+  // The best first; where there is none, tiles of our own multiply.
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+
+  bool is_found() const noexcept { return !algorithms.empty(); }
 };
+constexpr int kMostAlgorithms = 4;  // that are tried when one is refused
 using Key = std::tuple<Types, int64_t, int64_t, int64_t, int64_t, int64_t, bool, uint32_t, uint32_t,
                        uint32_t>;
 }  // namespace
@@ -108,10 +115,13 @@ struct DenseLinear::Impl {
 
   Shape make(const Key& key, const float* bias);
   void choose(Shape& shape, const Key& key) const;
-  const Shape& find(const Key& key, const float* bias = nullptr);
-  /// `one` and `zero` of the sums' type.
-  void multiply(const Shape& shape, const void* one, const void* zero, const void* w, const void* x,
+  Shape& find(const Key& key, const float* bias = nullptr);
+  /// `one` and `zero` of the sums' type. False where every algorithm was refused: nothing is
+  /// queued.
+  bool multiply(Shape& shape, const void* one, const void* zero, const void* w, const void* x,
                 void* y, Stream stream);
+
+  std::string notice;
 };
 
 // Looks for an algorithm; which there is depends on the end, and on the bias that this reads.
@@ -131,16 +141,17 @@ void DenseLinear::Impl::choose(Shape& shape, const Key& key) const {
                                        &y_alignment, sizeof(y_alignment));
   cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
                                        &y_alignment, sizeof(y_alignment));
-  cublasLtMatmulHeuristicResult_t best{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> best{};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle.get(), shape.product.get(), shape.w.get(), shape.x.get(), shape.y.get(), shape.y.get(),
-      made, 1, &best, &found);
+      made, kMostAlgorithms, best.data(), &found);
   // "None" is said in either way.
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
     check(status, "choosing an algorithm");
-  shape.is_found = status == CUBLAS_STATUS_SUCCESS && found > 0;
-  if (shape.is_found) shape.algorithm = best.algo;
+  if (status != CUBLAS_STATUS_SUCCESS) return;
+  for (const auto& one : std::span(best).first(static_cast<size_t>(found)))
+    if (one.state == CUBLAS_STATUS_SUCCESS) shape.algorithms.push_back(one.algo);
 }
 
 Shape DenseLinear::Impl::make(const Key& key, const float* bias) {
@@ -162,8 +173,8 @@ Shape DenseLinear::Impl::make(const Key& key, const float* bias) {
                                    sizeof(bias_type));
     set_bias(product, bias);
     choose(shape, key);
-    shape.adds_bias = shape.is_found;
-    if (shape.is_found) return shape;
+    shape.adds_bias = shape.is_found();
+    if (shape.is_found()) return shape;
     set_bias(product, nullptr);
     set_end(product, CUBLASLT_EPILOGUE_DEFAULT);
   }
@@ -171,19 +182,27 @@ Shape DenseLinear::Impl::make(const Key& key, const float* bias) {
   return shape;
 }
 
-const Shape& DenseLinear::Impl::find(const Key& key, const float* bias) {
+Shape& DenseLinear::Impl::find(const Key& key, const float* bias) {
   auto found = shapes.find(key);
   if (found == shapes.end()) found = shapes.emplace(key, make(key, bias)).first;
   return found->second;
 }
 
-void DenseLinear::Impl::multiply(const Shape& shape, const void* one, const void* zero,
-                                 const void* w, const void* x, void* y, Stream stream) {
-  check(cublasLtMatmul(handle.get(), shape.product.get(), one, w, shape.w.get(), x, shape.x.get(),
-                       zero, y, shape.y.get(), y, shape.y.get(), &shape.algorithm, workspace,
-                       static_cast<size_t>(workspace_bytes()),
-                       reinterpret_cast<cudaStream_t>(stream)),
-        "multiplying matrices");
+// It may refuse what it proposed itself: then the next one of the shape, for good.
+bool DenseLinear::Impl::multiply(Shape& shape, const void* one, const void* zero, const void* w,
+                                 const void* x, void* y, Stream stream) {
+  while (shape.is_found()) {
+    const cublasStatus_t status = cublasLtMatmul(
+        handle.get(), shape.product.get(), one, w, shape.w.get(), x, shape.x.get(), zero, y,
+        shape.y.get(), y, shape.y.get(), &shape.algorithms.front(), workspace,
+        static_cast<size_t>(workspace_bytes()), reinterpret_cast<cudaStream_t>(stream));
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    notice = std::string("cuBLASLt refused an algorithm that it had proposed (") +
+             cublasLtGetStatusString(status) +
+             "): another one, or tiles of our own, multiply in its place";
+    shape.algorithms.erase(shape.algorithms.begin());
+  }
+  return false;
 }
 
 DenseLinear::DenseLinear(std::byte* workspace) : impl_(std::make_unique<Impl>()) {
@@ -197,43 +216,42 @@ DenseLinear::~DenseLinear() = default;
 
 int64_t DenseLinear::workspace_bytes() noexcept { return int64_t{32} << 20; }
 
+std::string DenseLinear::take_notice() { return std::exchange(impl_->notice, {}); }
+
 void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w,
                       int64_t n, const float* bias, float* y, int64_t ldy, Stream stream) {
   if (m == 0 || n == 0) return;
-  const Shape& shape = impl_->find({types_of(type), m, n, k, ldx, ldy, bias != nullptr,
-                                    alignment_of(w), alignment_of(x), alignment_of(y)},
-                                   bias);
-  if (!shape.is_found)
-    return plain_linear(plain_type(type), x, ldx, m, k, w, n, bias, y, ldy, stream);
+  Shape& shape = impl_->find({types_of(type), m, n, k, ldx, ldy, bias != nullptr, alignment_of(w),
+                              alignment_of(x), alignment_of(y)},
+                             bias);
   if (shape.adds_bias) set_bias(shape.product.get(), bias);
   const float one = 1;
   const float zero = 0;
-  impl_->multiply(shape, &one, &zero, w, x, y, stream);
+  if (!impl_->multiply(shape, &one, &zero, w, x, y, stream))
+    return plain_linear(plain_type(type), x, ldx, m, k, w, n, bias, y, ldy, stream);
   if (bias && !shape.adds_bias) add_bias(y, bias, {m, n, ldy}, stream);
 }
 
 void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n,
                            int32_t* y, Stream stream) {
   if (m == 0 || n == 0) return;
-  const Shape& shape = impl_->find(
+  Shape& shape = impl_->find(
       {kInt8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x), alignment_of(y)});
-  if (!shape.is_found)
-    return plain_linear(PlainType::kInt8, x, k, m, k, w, n, nullptr, y, n, stream);
   const int32_t one = 1;
   const int32_t zero = 0;
-  impl_->multiply(shape, &one, &zero, w, x, y, stream);
+  if (!impl_->multiply(shape, &one, &zero, w, x, y, stream))
+    plain_linear(PlainType::kInt8, x, k, m, k, w, n, nullptr, y, n, stream);
 }
 
 void DenseLinear::run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n,
                           float* y, Stream stream) {
   if (m == 0 || n == 0) return;
-  const Shape& shape = impl_->find(
+  Shape& shape = impl_->find(
       {kFp8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x), alignment_of(y)});
-  if (!shape.is_found)
-    return plain_linear(PlainType::kE4M3, x, k, m, k, w, n, nullptr, y, n, stream);
   const float one = 1;
   const float zero = 0;
-  impl_->multiply(shape, &one, &zero, w, x, y, stream);
+  if (!impl_->multiply(shape, &one, &zero, w, x, y, stream))
+    plain_linear(PlainType::kE4M3, x, k, m, k, w, n, nullptr, y, n, stream);
 }
 
 }  // namespace sluice::cuda

@@ -36,6 +36,19 @@ int64_t free_device_bytes(int index);
 /// The calling thread's device from now on.
 void use_device(int index);
 
+/// The calling thread's device while it lives: whoever makes handles or memory, or launches, begins
+/// with one. Errors: kDevice.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int index);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = -1;  ///< -1: the same
+};
+
 /// Device memory; freed by its end. Aligned to 256 bytes.
 class DeviceMemory {
  public:

@@ -65,7 +65,7 @@ std::vector<DeviceProperties> devices() noexcept {
 }
 
 int64_t free_device_bytes(int index) {
-  use_device(index);
+  const DeviceScope scope(index);
   size_t free_bytes = 0;
   size_t total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "asking for free GPU memory");
@@ -73,6 +73,17 @@ int64_t free_device_bytes(int index) {
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "choosing a GPU"); }
+
+DeviceScope::DeviceScope(int index) {
+  int now = 0;
+  check(cudaGetDevice(&now), "asking for the thread's GPU");
+  if (now == index) return;
+  use_device(index);
+  before_ = now;
+}
+DeviceScope::~DeviceScope() {
+  if (before_ >= 0) take(cudaSetDevice(before_));
+}
 
 DeviceMemory::DeviceMemory(int64_t bytes) : bytes_(bytes) {
   void* memory = nullptr;

@@ -23,6 +23,37 @@ copy_rows_kernel(const float* x, RowsShape shape, RowCopies copies) {
         .run();
 }
 
+SLUICE_KERNEL(kMostRowThreads)
+copy_scaled_rows_kernel(const float* x, RowsShape shape, Rows16 copy, float* scales) {
+  const int64_t row = block_x();
+  const float* from = x + row * shape.stride;
+  float largest = 0;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    largest = larger_bits(largest, bits_to_float(float_to_bits(from[col]) & 0x7fffffffu));
+  largest = block_larger_bits(largest, reinterpret_cast<float*>(shared_memory()));
+  // Below 2^(exponent + 1): over 2^(exponent - 14) it is below 2^15.
+  const int exponent = static_cast<int>(float_to_bits(largest) >> 23) - 127;
+  const bool is_scaled = largest > 32768.0f && exponent < 128;
+  const int power = is_scaled ? exponent - 14 : 0;
+  const float inverse = bits_to_float(static_cast<uint32_t>(127 - power) << 23);
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    keep_rounded(copy, row, col, from[col] * inverse);
+  clear_padding(copy, row, shape.cols);
+  if (thread_index() == 0) scales[row] = bits_to_float(static_cast<uint32_t>(127 + power) << 23);
+}
+
+SLUICE_KERNEL(kMostRowThreads)
+unscale_products_kernel(float* y, RowsShape shape, const float* scales, const float* bias) {
+  const int64_t row = block_x();
+  const float scale = scales[row];
+  if (scale == 1.0f) return;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) {
+    float& out = y[row * shape.stride + col];
+    const float added = bias ? bias[col] : 0.0f;
+    out = (out - added) * scale + added;
+  }
+}
+
 SLUICE_DEVICE int64_t element_index() {
   return int64_t{block_x()} * block_threads() + thread_index();
 }
@@ -210,6 +241,20 @@ void copy_rows_for_products(const float* x, const RowsShape& shape, const RowCop
   if (shape.rows == 0) return;
   launch("copy_rows", copy_rows_kernel, one_block_a_row(shape.rows), row_threads(shape.cols),
          kRowScratchBytes, stream, x, shape, copies);
+}
+
+void copy_scaled_rows(const float* x, const RowsShape& shape, const Rows16& copy, float* scales,
+                      Stream stream) {
+  if (shape.rows == 0) return;
+  launch("copy_scaled_rows", copy_scaled_rows_kernel, one_block_a_row(shape.rows),
+         row_threads(shape.cols), kRowScratchBytes, stream, x, shape, copy, scales);
+}
+
+void unscale_products(float* y, const RowsShape& shape, const float* scales, const float* bias,
+                      Stream stream) {
+  if (shape.rows == 0) return;
+  launch("unscale_products", unscale_products_kernel, one_block_a_row(shape.rows),
+         row_threads(shape.cols), 0, stream, y, shape, scales, bias);
 }
 
 void add_inplace(float* y, const float* x, int64_t n, Stream stream) {

@@ -12,6 +12,15 @@ namespace sluice::cuda {
 void copy_rows_for_products(const float* x, const RowsShape& shape, const RowCopies& copies,
                             Stream stream);
 
+/// The f16 copy of x whatever its magnitude: each row over a power of two, the smallest that brings
+/// it down to 32768, which goes to `scales` [rows]; 1 for a row that is below, or has an infinity.
+void copy_scaled_rows(const float* x, const RowsShape& shape, const Rows16& copy, float* scales,
+                      Stream stream);
+/// What a product makes of such rows, y = x W^T + bias, times their scales; bias [cols] or null.
+/// Rows of scale 1 are not touched.
+void unscale_products(float* y, const RowsShape& shape, const float* scales, const float* bias,
+                      Stream stream);
+
 /// y += x; both contiguous.
 void add_inplace(float* y, const float* x, int64_t n, Stream stream);
 /// y += bias in every row.

@@ -196,7 +196,8 @@ class Model:
                  prefix_cache: bool = True, threads: Optional[int] = None, compute: Optional[str] = None,
                  kv_dtype: Optional[str] = None, device: Optional[str] = None, gpu: Optional[int] = None,
                  hardware: Optional[_Path] = None, policy: Union[None, str, Dict[str, Any]] = None,
-                 tokenizer: Optional[_Path] = None, chat_template: Optional[_Path] = None) -> None: ...
+                 tokenizer: Optional[_Path] = None, pretokenizer: Optional[str] = None,
+                 chat_template: Optional[_Path] = None) -> None: ...
     @property
     def family(self) -> str: ...
     @property

@@ -1,7 +1,7 @@
 """Checkpoints rewritten as packed stores."""
 from . import _core, _params
 
-_NAMES = ("weights", "bits", "calibrate", "calibrate_tokens", "imatrix", "cpu_mem", "lora", "overwrite", "threads")
+_NAMES = ("weights", "bits", "calibrate", "calibrate_tokens", "imatrix", "cpu_mem", "lora", "pretokenizer", "overwrite", "threads")
 
 
 def convert(model, destination, **options):
@@ -18,6 +18,7 @@ def convert(model, destination, **options):
               "imatrix": _params.path(options.get("imatrix") or "", "imatrix"),
               "memory_budget_bytes": _params.size(options.get("cpu_mem"), "cpu_mem"),
               "lora": _params.path(options.get("lora") or "", "lora"),
+              "pretokenizer": _params.text(options.get("pretokenizer") or "", "pretokenizer"),
               "overwrite": _params.truth(options.get("overwrite", False), "overwrite"),
               "threads": _params.integer(options.get("threads") or 0, "threads", 0, (1 << 31) - 1)}
     destination = _params.path(destination, "destination")

@@ -17,7 +17,7 @@ _POOLINGS = ("", "last", "mean", "cls")  # sluice.h's Pooling
 # What Model takes beside the path; kept in its signature and in __init__.pyi as well.
 OPTIONS = ("cpu_mem", "disk_mem", "gpu_mem", "offload_dir", "sequences", "context", "kv_tokens", "predict_lengths",
            "prefix_cache", "threads", "compute", "kv_dtype", "device", "gpu", "hardware", "policy", "tokenizer",
-           "chat_template")
+           "pretokenizer", "chat_template")
 
 
 class Model:
@@ -34,7 +34,7 @@ class Model:
         self._bound = _core.Model.open(self.path)
         for note in self._bound.notes:
             _log.warning("%s: %s", self.path, note)
-        self.tokenizer = self._find_tokenizer(take("tokenizer"))
+        self.tokenizer = self._find_tokenizer(take("tokenizer"), take("pretokenizer"))
         self._chat = self._find_chat(take("chat_template"))
         try:
             plan = _core.Plan.find(self._bound, self._library_options(options), self._lines)
@@ -44,9 +44,9 @@ class Model:
             self._tell()
         _open_models.add(self)
 
-    def _find_tokenizer(self, path):
+    def _find_tokenizer(self, path, pretokenizer):
         try:
-            return Tokenizer(path or self.path)
+            return Tokenizer(path or self.path, pretokenizer)
         except FileError:
             if path is not None or any(os.path.exists(os.path.join(self.path, name)) for name in
                                        ("tokenizer.json", "tokenizer.model", "tiktoken.model")):
@@ -466,8 +466,10 @@ class _Gather:
 class Tokenizer:
     """Text to token ids and back, as Hugging Face does it for the same files."""
 
-    def __init__(self, path):
-        self._core = _core.Tokenizer.load(_params.path(path, "tokenizer"))
+    def __init__(self, path, pretokenizer=None):
+        """Of a model folder, a GGUF file or a tokenizer file. pretokenizer: by which rule a GGUF file's text is cut, where the
+        file names one that is not known."""
+        self._core = _core.Tokenizer.load(_params.path(path, "tokenizer"), _params.text(pretokenizer or "", "pretokenizer"))
 
     vocabulary = property(lambda self: self._core.vocabulary)
 

@@ -30,7 +30,10 @@ void translate(std::exception_ptr thrown) {
 
 void add_tokenizer(py::module_& module) {
   py::class_<Tokenizer>(module, "Tokenizer")
-      .def_static("load", [](const std::string& path) { return Tokenizer::load(path); })
+      .def_static("load",
+                  [](const std::string& path, const std::string& pretokenizer) {
+                    return Tokenizer::load(path, pretokenizer);
+                  })
       .def("encode", &Tokenizer::encode, py::arg("text"), py::arg("adds_special"))
       .def(
           "decode",

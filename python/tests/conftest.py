@@ -4,6 +4,7 @@ They run on the package that is installed (pip install . && python3 -m pytest py
 that has their C++ built in: ctest -R python_tests."""
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 STORIES = FIXTURES / "models" / "stories260k"
+runpy.run_path(str(ROOT / "scripts" / "fixtures.py"))["unpack"]()  # models but for this one
 
 try:
     import _core  # noqa: F401  built in, where the interpreter is the tests' own

@@ -107,9 +107,9 @@ def fixture(name, config, **options):
                           min_margin=0.0005, **options)
 
 
-def pair(name, architecture, plain, strange):
+def pair(name, architecture, plain, strange, fine=False):
     models.FAMILIES[plain["model_type"]] = models.Family(architecture, draw)
-    return fixture(f"{name}-tiny", plain), fixture(f"{name}-odd", strange, dtype="bf16")
+    return fixture(f"{name}-tiny", plain, fine=fine), fixture(f"{name}-odd", strange, dtype="bf16")
 
 
 def old(model_type, **changes):
@@ -212,7 +212,8 @@ FIXTURES = (
           odd("deepseek_v3", first_k_dense_replace=4, **{**LATENT_ODD, "q_lora_rank": 13})),
     *pair("qwen3-5", "Qwen3_5ForCausalLM",
           sizes("qwen3_5_text", num_hidden_layers=4, full_attention_interval=4, **QWEN3_5),
-          odd("qwen3_5_text", attention_bias=True, tie_word_embeddings=True, **QWEN3_5_ODD)),
+          odd("qwen3_5_text", attention_bias=True, tie_word_embeddings=True, **QWEN3_5_ODD),
+          fine=True),
     *pair("gemma", "GemmaForCausalLM", sizes("gemma", hidden_act="gelu", **GEMMA),
           odd("gemma", hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)),
     *pair("gemma2", "Gemma2ForCausalLM",
@@ -348,7 +349,7 @@ FIXTURES = (
                  tie_word_embeddings=True)}),
     *pair("gpt2", "GPT2LMHeadModel", old("gpt2", tie_word_embeddings=True),
           old("gpt2", n_embd=18, n_head=3, n_layer=3, n_inner=29, vocab_size=53,
-              activation_function="relu", tie_word_embeddings=True)),
+              activation_function="relu", tie_word_embeddings=True), fine=True),
     *pair("gpt-neox", "GPTNeoXForCausalLM",
           sizes("gpt_neox", hidden_size=32, num_key_value_heads="none", rotary_pct=0.25,
                 use_parallel_residual=True, hidden_act="gelu"),

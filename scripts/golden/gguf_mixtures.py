@@ -466,7 +466,7 @@ def make_experts():
             out.add_tensor(name, raw)
         else:
             per_block, _ = gguf.GGML_QUANT_SIZES[kind]
-            blocks = gguf_files.random_blocks(rng, kind, experts * rows * cols // per_block)
+            blocks = gguf_files.repeated_blocks(rng, kind, experts * rows * cols // per_block)
             raw = blocks.reshape(experts, rows, -1)
             values = gguf.quants.dequantize(raw.reshape(experts * rows, -1), kind).astype(np.float32)
             values = values.reshape(experts, rows, cols)
@@ -475,8 +475,9 @@ def make_experts():
             goldens[f"model.layers.{layer}.mlp.experts.{e}.{part}_proj.weight"] = np.ascontiguousarray(
                 values[e][[0, 1, rows // 2, rows - 1]])
 
-    def plain(name, *shape):
-        out.add_tensor(name, rng.normal(0, 1 / shape[-1] ** 0.5, shape).astype(np.float16))
+    def plain(name, *shape):  # of few bits, which packs keep in little room
+        values = rng.normal(0, 1 / shape[-1] ** 0.5, shape)
+        out.add_tensor(name, (np.round(values * 256) / 256).astype(np.float16))
 
     def vector(name, size):
         out.add_tensor(name, rng.uniform(0.5, 1.5, size).astype(np.float32))

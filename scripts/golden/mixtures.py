@@ -224,10 +224,10 @@ def chosen_experts(model, prompt):
     return out
 
 
-def pair(name, architecture, plain, strange, convert=on_disk(*PLAIN)):
+def pair(name, architecture, plain, strange, convert=on_disk(*PLAIN), fine=False):
     models.FAMILIES[plain["model_type"]] = models.Family(
         architecture, draw, on_disk=convert, describe=chosen_experts, quantise=fp8_on_disk)
-    return (decoders.fixture(f"{name}-tiny", plain),
+    return (decoders.fixture(f"{name}-tiny", plain, fine=fine),
             decoders.fixture(f"{name}-odd", strange, dtype="bf16"))
 
 
@@ -250,7 +250,7 @@ FIXTURES = (
           decoders.sizes("mixtral", num_local_experts=4, num_experts_per_tok=2,
                          sliding_window=None, rope_theta=1000000.0),
           decoders.odd("mixtral", num_local_experts=5, num_experts_per_tok=3, sliding_window=None),
-          on_disk(*MIXTRAL)),
+          on_disk(*MIXTRAL), fine=True),
     *pair("qwen3-moe", "Qwen3MoeForCausalLM",
           decoders.sizes("qwen3_moe", head_dim=8, num_experts=8, num_experts_per_tok=2,
                          moe_intermediate_size=12, norm_topk_prob=True, mlp_only_layers=[],
@@ -280,7 +280,7 @@ FIXTURES = (
     *pair("deepseek-v3-moe", "DeepseekV3ForCausalLM",
           decoders.sizes("deepseek_v3", rope_scaling=decoders.LATENT_YARN,
                          **{**decoders.LATENT, **V3}),
-          decoders.odd("deepseek_v3", **{**decoders.LATENT_ODD, **V3_ODD, "q_lora_rank": 13})),
+          decoders.odd("deepseek_v3", **{**decoders.LATENT_ODD, **V3_ODD, "q_lora_rank": 13}), fine=True),
     *pair("kimi-k2", "DeepseekV3ForCausalLM",
           decoders.sizes("kimi_k2", rope_scaling=KIMI_YARN,
                          **{**decoders.LATENT, **V3, "rope_theta": 50000.0, "n_group": 1,
@@ -367,7 +367,7 @@ GEMMA4_EXPERTS = {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2
 FIXTURES += (
     decoders.fixture("gemma4-moe-tiny", decoders.sizes(
         "gemma4_text", **{**decoders.GEMMA4_K_EQ_V, **GEMMA4_EXPERTS, "num_hidden_layers": 3,
-                          "layer_types": decoders.GEMMA4["layer_types"][:3]})),
+                          "layer_types": decoders.GEMMA4["layer_types"][:3]}), fine=True),
     decoders.fixture("gemma4-moe-odd", decoders.odd(
         "gemma4_text", **{**decoders.GEMMA4_ODD, **GEMMA4_EXPERTS, "num_experts": 5,
                           "top_k_experts": 3, "moe_intermediate_size": 7}), dtype="bf16"),
@@ -422,7 +422,7 @@ FIXTURES += (
     decoders.fixture("gpt-oss-tiny", decoders.odd(
         "gpt_oss", hidden_size=22, intermediate_size=26, num_local_experts=5, num_experts_per_tok=3,
         num_attention_heads=6, num_key_value_heads=2, head_dim=12, num_hidden_layers=3,
-        sliding_window=128, rope_theta=1000.0, rope_scaling=GPT_OSS_YARN)),
+        sliding_window=128, rope_theta=1000.0, rope_scaling=GPT_OSS_YARN), fine=True),
     decoders.fixture("gpt-oss-mxfp4", decoders.sizes(
         "gpt_oss", hidden_size=96, intermediate_size=64, num_local_experts=6, num_experts_per_tok=4,
         num_attention_heads=4, num_key_value_heads=1, head_dim=16, num_hidden_layers=3, vocab_size=97,

@@ -29,7 +29,8 @@ app::QuantisationRequest request_of(const BoundModel& model, const ConvertOption
   out.cancel = std::move(cancel);
   app::CalibrationSource source{.most_tokens = options.calibrate_tokens,
                                 .memory_budget_bytes = options.memory_budget_bytes,
-                                .imatrix = options.imatrix};
+                                .imatrix = options.imatrix,
+                                .pretokenizer = options.pretokenizer};
   if (!options.calibrate.empty()) {
     source.read_text = [&] { return read_file(options.calibrate, kMostTextBytes); };
     source.text_name = options.calibrate.string();
@@ -61,7 +62,8 @@ ConvertReport convert(const std::filesystem::path& path, const std::filesystem::
   how.overwrite = options.overwrite;
   how.threads = options.threads;
   how.quantise = panel_quantiser(kSearch);
-  if (model->checkpoint().format() == io::CheckpointFormat::kGguf) app::add_gguf_files(*model, how);
+  if (model->checkpoint().format() == io::CheckpointFormat::kGguf)
+    app::add_gguf_files(*model, how, options.pretokenizer);
   how.stop = &stop;
   if (options.progress)
     how.progress = [&](const io::ConvertProgress& at) {

@@ -5,8 +5,8 @@
 
 namespace sluice {
 
-Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  return Tokenizer(std::shared_ptr<const text::Tokenizer>(app::need_tokenizer(path)));
+Tokenizer Tokenizer::load(const std::filesystem::path& path, const std::string& pretokenizer) {
+  return Tokenizer(std::shared_ptr<const text::Tokenizer>(app::need_tokenizer(path, pretokenizer)));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool adds_special) const {

@@ -35,7 +35,7 @@ void check(const CalibrationSource& source, const QuantisationRequest& request) 
 // Cut into windows.
 CalibrationText cut(const CalibrationSource& source, const BoundModel& model, int64_t& used) {
   model.require_runnable();
-  const auto tokenizer = need_tokenizer(model.path());
+  const auto tokenizer = need_tokenizer(model.path(), source.pretokenizer);
   const std::string text = source.read_text();
   if (const auto at = text::first_invalid_utf8(text))
     throw Error(ErrorKind::kUser, fmt::format("{} is not UTF-8 at byte {}", source.text_name, *at),

@@ -17,6 +17,7 @@ struct CalibrationSource {
   int64_t most_tokens = 16384;             ///< of it
   int64_t memory_budget_bytes = 0;         ///< host memory of its run; 0: what is free
   std::filesystem::path imatrix;           ///< .dat or .gguf, in place of a text; empty: none
+  std::string pretokenizer;                ///< how a GGUF file's text is cut; empty: it says
   bool is_given() const { return read_text || !imatrix.empty(); }
 };
 

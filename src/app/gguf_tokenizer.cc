@@ -5,8 +5,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/tensor_entry.h"
 #include "src/base/error.h"
-#include "src/text/byte_level.h"
+#include "src/model/foreign/gguf_ends.h"
+#include "src/text/split_rules.h"
 
 namespace sluice::app {
 
@@ -14,24 +16,17 @@ namespace {
 using Json = nlohmann::json;
 
 // Kinds of tokens, as GGUF and SentencePiece number them.
-constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
-
-// How text is cut before merging where no file of a tokenizer needs it by itself: the pattern that
-// Alibaba published with Qwen 3.5.
-constexpr const char* kQwen35 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr int64_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4;
 
 class Vocabulary {
  public:
-  Vocabulary(const Json& metadata, std::string where)
-      : metadata_(metadata), where_(std::move(where)) {
-    const Json* tokens = find("tokens");
-    if (!tokens || !tokens->is_array() || tokens->empty()) wrong("tokens", "a list of texts");
-    for (const Json& token : *tokens) {
-      if (!token.is_string()) wrong("tokens", "a list of texts");
-      this->tokens.push_back(token.get<std::string>());
-    }
-    types = numbers<int64_t>("token_type", 1);
+  Vocabulary(const io::GgufMetadata& metadata, std::string where)
+      : metadata_(metadata), where_(std::move(where)), tokens(texts("tokens", "a list of texts")) {
+    if (tokens.empty()) wrong("tokens", "a list of texts");
+    types = whole_numbers("token_type", kNormal);
+    // Ends of turns are whole in a text, whatever the file says.
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (types[i] == kNormal && is_end_text(tokens[i])) types[i] = kControl;
   }
 
   [[noreturn]] void refuse(const std::string& problem, const std::string& mend) const {
@@ -40,52 +35,66 @@ class Vocabulary {
   [[noreturn]] void wrong(const std::string& key, const char* wanted) const {
     refuse(fmt::format("key tokenizer.ggml.{} is not {}", key, wanted), "download the file again");
   }
-  const Json* find(const std::string& key) const {
-    const auto found = metadata_.find("tokenizer.ggml." + key);
-    return found == metadata_.end() ? nullptr : &*found;
-  }
   std::string text_or(const std::string& key, std::string fallback) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "a text");
     if (!value) return fallback;
     if (!value->is_string()) wrong(key, "a text");
     return value->get<std::string>();
   }
   bool boolean_or(const std::string& key, bool fallback) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "true or false");
     if (!value) return fallback;
     if (!value->is_boolean()) wrong(key, "true or false");
     return value->get<bool>();
   }
-  /// The token of "bos_token_id" and the like; -1: none.
+  /// The token of "bos_token_id" and the like; -1: none. Numbers of no token say that too.
   int64_t id(const std::string& key) const {
-    const Json* value = find(key);
+    const Json* value = find(key, "a token");
     if (!value) return -1;
-    if (!value->is_number_integer() || value->get<int64_t>() < 0 ||
-        value->get<int64_t>() >= static_cast<int64_t>(tokens.size()))
-      wrong(key, "a token");
-    return value->get<int64_t>();
+    if (!value->is_number_integer()) wrong(key, "a token");
+    const auto id = value->get<int64_t>();
+    return id >= 0 && id < std::ssize(tokens) ? id : -1;
+  }
+  std::vector<std::string> texts(const std::string& key, const char* wanted) const {
+    const io::GgufArray* array = metadata_.find_array("tokenizer.ggml." + key);
+    if (!array || !array->is_of_texts()) wrong(key, wanted);
+    return array->texts();
   }
   /// One number a token; all `fallback` when the key is missing.
-  template <typename T>
-  std::vector<T> numbers(const std::string& key, T fallback) const {
-    const Json* value = find(key);
-    if (!value) return std::vector<T>(tokens.size(), fallback);
-    if (!value->is_array() || value->size() != tokens.size()) wrong(key, "a number a token");
-    std::vector<T> out;
-    for (const Json& one : *value) {
-      if (!one.is_number()) wrong(key, "a number a token");
-      out.push_back(one.get<T>());
-    }
-    return out;
+  std::vector<int64_t> whole_numbers(const std::string& key, int64_t fallback) const {
+    const io::GgufArray* array = one_a_token(key);
+    if (!array) return std::vector<int64_t>(tokens.size(), fallback);
+    if (!array->is_of_integers()) wrong(key, kOneAToken);
+    return array->integers();
+  }
+  std::vector<double> numbers(const std::string& key, double fallback) const {
+    const io::GgufArray* array = one_a_token(key);
+    return array ? array->numbers() : std::vector<double>(tokens.size(), fallback);
   }
   std::string token(int64_t id) const { return tokens[static_cast<size_t>(id)]; }
 
+ private:
+  static constexpr const char* kOneAToken = "a number a token";
+
+  const Json* find(const std::string& key, const char* wanted) const {
+    if (metadata_.find_array("tokenizer.ggml." + key)) wrong(key, wanted);
+    return metadata_.find("tokenizer.ggml." + key);
+  }
+  // Null when the key is missing.
+  const io::GgufArray* one_a_token(const std::string& key) const {
+    const io::GgufArray* array = metadata_.find_array("tokenizer.ggml." + key);
+    if (!array && !metadata_.find("tokenizer.ggml." + key)) return nullptr;
+    if (!array || !array->is_of_numbers() || array->size() != std::ssize(tokens))
+      wrong(key, kOneAToken);
+    return array;
+  }
+
+  const io::GgufMetadata& metadata_;
+  std::string where_;
+
+ public:
   std::vector<std::string> tokens;
   std::vector<int64_t> types;
-
- private:
-  const Json& metadata_;
-  std::string where_;
 };
 
 // Protocol buffers' wire format (sentencepiece_model.proto has the field numbers).
@@ -117,7 +126,7 @@ class Message {
 };
 
 std::string sentencepiece_model(const Vocabulary& vocabulary) {
-  const std::vector<float> scores = vocabulary.numbers<float>("scores", 0.0f);
+  const std::vector<double> scores = vocabulary.numbers("scores", 0);
   Message model;
   int64_t unknown = vocabulary.id("unknown_token_id");
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
@@ -126,7 +135,7 @@ std::string sentencepiece_model(const Vocabulary& vocabulary) {
     if (unknown < 0 && type == kUnknown) unknown = static_cast<int64_t>(i);
     Message piece;
     piece.bytes(1, vocabulary.tokens[i]);
-    piece.real(2, scores[i]);
+    piece.real(2, static_cast<float>(scores[i]));
     piece.number(3, static_cast<uint64_t>(type));
     model.bytes(1, piece.text());
   }
@@ -151,37 +160,58 @@ std::string sentencepiece_model(const Vocabulary& vocabulary) {
   return model.text();
 }
 
-Json split_by(const char* pattern) {
-  return {{"type", "Sequence"},
-          {"pretokenizers",
-           {{{"type", "Split"},
-             {"pattern", {{"Regex", pattern}}},
-             {"behavior", "Isolated"},
-             {"invert", false}},
-            {{"type", "ByteLevel"},
-             {"add_prefix_space", false},
-             {"trim_offsets", true},
-             {"use_regex", false}}}}};
+Json byte_level() {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", false}};
 }
 
-Json pre_tokenizer(const Vocabulary& vocabulary) {
-  const std::string name = vocabulary.text_or("pre", "gpt-2");
-  if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe" ||
-      name == "dbrx")
-    return split_by(text::kLlama3Pattern);
-  if (name == "qwen2") return split_by(text::kQwen2Pattern);
-  if (name == "qwen35") return split_by(kQwen35);
-  if (name == "gpt-4o" || name == "llama4") return split_by(text::kO200kPattern);
-  if (name == "kimi-k2") return split_by(text::kKimiPattern);
-  if (name == "gpt-2" || name == "default")
-    return {{"type", "ByteLevel"},
-            {"add_prefix_space", false},
-            {"trim_offsets", true},
-            {"use_regex", true}};
+Json pre_tokenizer(const text::SplitRule& rule) {
+  Json steps = Json::array();
+  bool is_bytes = rule.is_of_pieces;
+  for (const std::string_view pattern : rule.patterns) {
+    if (pattern == text::kBytesStep) {
+      steps.push_back(byte_level());
+      is_bytes = true;
+      continue;
+    }
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  }
+  if (!is_bytes) steps.push_back(byte_level());
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+// Files from before there was a key for it are of models that their architecture tells.
+std::string rule_without_key(const std::string& architecture) {
+  if (architecture == "gpt2" || architecture == "gptneox") return "gpt-2";
+  return text::find_split_rule(architecture) ? architecture : "default";
+}
+
+const text::SplitRule& split_rule(const Vocabulary& vocabulary, const io::GgufMetadata& metadata,
+                                  const std::string& kind, const std::string& asked) {
+  std::string name = asked;
+  if (name.empty() && kind == "gemma4") name = kind;
+  if (name.empty())
+    name =
+        vocabulary.text_or("pre", rule_without_key(metadata.text_or("general.architecture", "")));
+  const text::SplitRule* rule = text::find_split_rule(name);
+  if (rule) return *rule;
+  const std::string_view nearest = text::nearest_split_rule(name);
+  if (!asked.empty())
+    throw Error(ErrorKind::kUser,
+                fmt::format("`pretokenizer` {} is not known", io::in_quotes(name)),
+                fmt::format("the nearest name is {}", nearest));
   vocabulary.refuse(
-      fmt::format("its text is cut by rule \"{}\"", name),
-      "gpt-2, llama-bpe, dbrx, qwen2, qwen35, gpt-4o, llama4 and kimi-k2 are known; put "
-      "the model's tokenizer.json beside the file");
+      fmt::format("its text is cut by rule {}, which is not known; the nearest that "
+                  "is known is \"{}\"",
+                  io::in_quotes(name), nearest),
+      fmt::format("put the model's tokenizer.json beside the file, or take that rule: "
+                  "`pretokenizer` {}",
+                  nearest));
 }
 
 // What all kinds of BPE have; "model" lacks what one kind differs in.
@@ -203,8 +233,6 @@ Json bpe_json(const Vocabulary& vocabulary) {
                                       {"special", type == kControl}});
     vocab[token] = i;
   }
-  const Json* merges = vocabulary.find("merges");
-  if (!merges || !merges->is_array()) vocabulary.wrong("merges", "a list of pairs");
   json["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
                    {"unk_token", nullptr},
@@ -212,59 +240,61 @@ Json bpe_json(const Vocabulary& vocabulary) {
                    {"byte_fallback", false},
                    {"ignore_merges", false},
                    {"vocab", std::move(vocab)},
-                   {"merges", Json::array()}};
-  for (const Json& merge : *merges) {
-    if (!merge.is_string()) vocabulary.wrong("merges", "a list of pairs");
-    json["model"]["merges"].push_back(merge.get<std::string>());
-  }
+                   {"merges", vocabulary.texts("merges", "a list of pairs")}};
   return json;
 }
 
-// Puts the first token of a text before it; null where none is.
-Json first_token(const Vocabulary& vocabulary, bool fallback) {
-  const int64_t bos = vocabulary.id("bos_token_id");
-  if (bos < 0 || !vocabulary.boolean_or("add_bos_token", fallback)) return nullptr;
-  const std::string token = vocabulary.token(bos);
-  const Json first{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
-  const auto text = [](const char* id, int type) {
-    return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+// What stands round a text, as Hugging Face's template; null where nothing does.
+Json around_text(const Vocabulary& vocabulary, bool adds_begin) {
+  const auto added = [&](const char* key, const char* id_key, bool fallback) {
+    const int64_t id = vocabulary.id(id_key);
+    return vocabulary.boolean_or(key, fallback) ? id : -1;
   };
+  const int64_t begin = added("add_bos_token", "bos_token_id", adds_begin);
+  const int64_t end = added("add_eos_token", "eos_token_id", false);
+  if (begin < 0 && end < 0) return nullptr;
+  Json tokens = Json::object();
+  Json single = Json::array(), pair = Json::array();
+  const auto add_token = [&](Json& to, int64_t id) {
+    if (id < 0) return;
+    const std::string token = vocabulary.token(id);
+    tokens[token] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+    to.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+  };
+  const auto add_text = [&](Json& to, const char* name, int type) {
+    add_token(to, begin);
+    to.push_back({{"Sequence", {{"id", name}, {"type_id", type}}}});
+    add_token(to, end);
+  };
+  add_text(single, "A", 0);
+  add_text(pair, "A", 0);
+  add_text(pair, "B", 1);
   return {{"type", "TemplateProcessing"},
-          {"single", {first, text("A", 0)}},
-          {"pair", {first, text("A", 0), first, text("B", 1)}},
-          {"special_tokens", {{token, {{"id", token}, {"ids", {bos}}, {"tokens", {token}}}}}}};
+          {"single", std::move(single)},
+          {"pair", std::move(pair)},
+          {"special_tokens", std::move(tokens)}};
 }
 
-std::string byte_level_json(const Vocabulary& vocabulary) {
+std::string byte_level_json(const Vocabulary& vocabulary, const text::SplitRule& rule) {
   Json json = bpe_json(vocabulary);
-  json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = pre_tokenizer(vocabulary);
-  const std::string rule = vocabulary.text_or("pre", "");
-  const bool is_llama3 = rule.starts_with("llama") && rule != "llama4";
-  json["post_processor"] = first_token(vocabulary, is_llama3);
-  if (json["post_processor"].is_null())
-    json["post_processor"] = {{"type", "ByteLevel"},
-                              {"add_prefix_space", false},
-                              {"trim_offsets", false},
-                              {"use_regex", true}};
+  json["normalizer"] = rule.composes ? Json{{"type", "NFC"}} : Json();
+  json["pre_tokenizer"] = pre_tokenizer(rule);
+  json["post_processor"] = around_text(vocabulary, rule.adds_begin);
   json["decoder"] = {{"type", "ByteLevel"},
                      {"add_prefix_space", true},
                      {"trim_offsets", true},
                      {"use_regex", true}};
-  json["model"]["ignore_merges"] = is_llama3;
+  json["model"]["ignore_merges"] = rule.ignores_merges;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // Gemma 4's: pieces as SentencePiece has them, merged by pairs; lines are cut from their ends.
-std::string byte_fallback_json(const Vocabulary& vocabulary) {
+std::string byte_fallback_json(const Vocabulary& vocabulary, const text::SplitRule& rule) {
   Json json = bpe_json(vocabulary);
   constexpr const char* kSpace = "\xe2\x96\x81";
   json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
-  json["pre_tokenizer"] = {{"type", "Split"},
-                           {"pattern", {{"Regex", "\n+"}}},
-                           {"behavior", "Isolated"},
-                           {"invert", false}};
-  json["post_processor"] = first_token(vocabulary, true);
+  json["pre_tokenizer"] = pre_tokenizer(rule);
+  json["post_processor"] = around_text(vocabulary, rule.adds_begin);
   json["decoder"] = {{"type", "Sequence"},
                      {"decoders",
                       {{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
@@ -276,37 +306,86 @@ std::string byte_fallback_json(const Vocabulary& vocabulary) {
   json["model"]["byte_fallback"] = true;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-}  // namespace
 
-std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json& metadata,
-                                                                      const std::string& where) {
-  const auto found = metadata.find("tokenizer.ggml.model");
-  if (found == metadata.end()) return {};
-  const Vocabulary vocabulary(metadata, where);
-  const std::string kind = vocabulary.text_or("model", "");
-  std::vector<std::pair<std::string, std::string>> files;
-  if (kind == "llama")
-    files.emplace_back("tokenizer.model", sentencepiece_model(vocabulary));
-  else if (kind == "gpt2")
-    files.emplace_back("tokenizer.json", byte_level_json(vocabulary));
-  else if (kind == "gemma4")
-    files.emplace_back("tokenizer.json", byte_fallback_json(vocabulary));
-  else
-    vocabulary.refuse(fmt::format("a tokenizer of kind \"{}\" is not read", kind),
-                      "llama (SentencePiece), gpt2 (byte-level BPE) and gemma4 are; put the "
-                      "model's tokenizer.json beside the file");
+bool has_tokenizer(const io::GgufMetadata& metadata) {
+  const Json* kind = metadata.find("tokenizer.ggml.model");
+  return kind && *kind != "none" && *kind != "no_vocab";
+}
+
+// A text, or of several templates (one for tools beside the other) the list that
+// tokenizer_config.json has of them; null: there is none.
+Json chat_templates(const io::GgufMetadata& metadata) {
+  constexpr std::string_view kKey = "tokenizer.chat_template", kNamed = "tokenizer.chat_template.";
+  Json list = Json::array();
+  const std::string own = metadata.text_or(std::string(kKey), "");
+  if (!own.empty()) list.push_back({{"name", "default"}, {"template", own}});
+  for (const std::string& key : metadata.names()) {
+    const std::string text = key.starts_with(kNamed) ? metadata.text_or(key, "") : std::string();
+    if (!text.empty()) list.push_back({{"name", key.substr(kNamed.size())}, {"template", text}});
+  }
+  if (list.empty()) return nullptr;
+  return list.size() == 1 && !own.empty() ? Json(own) : list;
+}
+
+// tokenizer_config.json, the chat templates in it.
+std::string config_json(const Vocabulary& vocabulary, const io::GgufMetadata& metadata,
+                        const std::string& kind) {
   Json config{{"add_bos_token", vocabulary.boolean_or("add_bos_token", kind != "gpt2")},
               {"add_eos_token", vocabulary.boolean_or("add_eos_token", false)}};
   for (const auto& [theirs, ours] :
        {std::pair{"bos_token_id", "bos_token"}, std::pair{"eos_token_id", "eos_token"},
         std::pair{"padding_token_id", "pad_token"}})
     if (const int64_t id = vocabulary.id(theirs); id >= 0) config[ours] = vocabulary.token(id);
-  if (const auto chat = metadata.find("tokenizer.chat_template");
-      chat != metadata.end() && chat->is_string())
-    config["chat_template"] = chat->get<std::string>();
-  files.emplace_back("tokenizer_config.json",
-                     config.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (Json chat = chat_templates(metadata); !chat.is_null())
+    config["chat_template"] = std::move(chat);
+  return config.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+// Kinds of tokenizers that GGUF files have and that are not read, with what they are.
+struct OtherKind {
+  std::string_view name, what;
+};
+constexpr OtherKind kOtherKinds[] = {
+    {"bert", "WordPiece"},           {"t5", "SentencePiece's unigrams"},
+    {"rwkv", "RWKV's greedy words"}, {"plamo2", "PLaMo 2's"},
+    {"hybriddna", "DNA by k-mers"},  {"whitespace", "words between spaces"}};
+
+[[noreturn]] void refuse_kind(const Vocabulary& vocabulary, const std::string& kind) {
+  std::string what;
+  for (const OtherKind& other : kOtherKinds)
+    if (other.name == kind) what = fmt::format(" ({})", other.what);
+  vocabulary.refuse(fmt::format("a tokenizer of kind {}{} is not read", io::in_quotes(kind), what),
+                    "llama (SentencePiece), gpt2 (byte-level BPE) and gemma4 are; put the "
+                    "model's tokenizer.json beside the file");
+}
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(
+    const io::GgufMetadata& metadata, const std::string& where, const std::string& asked) {
+  if (!has_tokenizer(metadata)) return {};
+  const Vocabulary vocabulary(metadata, where);
+  const std::string kind = vocabulary.text_or("model", "");
+  std::vector<std::pair<std::string, std::string>> files;
+  if (kind == "llama") {
+    if (!asked.empty())
+      throw Error(ErrorKind::kUser, fmt::format("{}: `pretokenizer` has no effect here", where),
+                  "SentencePiece cuts no text before merging: leave it out");
+    files.emplace_back("tokenizer.model", sentencepiece_model(vocabulary));
+  } else if (kind == "gpt2" || kind == "gemma4") {
+    const text::SplitRule& rule = split_rule(vocabulary, metadata, kind, asked);
+    files.emplace_back("tokenizer.json", rule.is_of_pieces ? byte_fallback_json(vocabulary, rule)
+                                                           : byte_level_json(vocabulary, rule));
+  } else {
+    refuse_kind(vocabulary, kind);
+  }
+  files.emplace_back("tokenizer_config.json", config_json(vocabulary, metadata, kind));
   return files;
+}
+
+std::string gguf_tokenizer_config(const io::GgufMetadata& metadata, const std::string& where) {
+  if (!has_tokenizer(metadata)) return {};
+  const Vocabulary vocabulary(metadata, where);
+  return config_json(vocabulary, metadata, vocabulary.text_or("model", ""));
 }
 
 }  // namespace sluice::app

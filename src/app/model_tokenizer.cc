@@ -25,18 +25,24 @@ bool may_be_gguf(const fs::path& model) {
   return false;
 }
 
-// None of a model that is no GGUF file, or has no tokenizer in it.
-Files files_within(const fs::path& model) {
-  if (!may_be_gguf(model)) return {};
-  const auto checkpoint = io::Checkpoint::open(model);
-  if (checkpoint.format() != io::CheckpointFormat::kGguf) return {};
-  return gguf_tokenizer_files(checkpoint.gguf_metadata(), checkpoint.files().front().path.string());
+// Nothing of a model that is no GGUF file.
+std::optional<io::Checkpoint> gguf_file(const fs::path& model) {
+  if (!may_be_gguf(model)) return std::nullopt;
+  auto checkpoint = io::Checkpoint::open(model);
+  if (checkpoint.format() != io::CheckpointFormat::kGguf) return std::nullopt;
+  return checkpoint;
 }
 
-std::string content_of(const Files& files, const std::string& name) {
-  for (const auto& [one, content] : files)
-    if (one == name) return content;
-  return {};
+std::string name_of(const io::Checkpoint& checkpoint) {
+  return checkpoint.files().front().path.string();
+}
+
+void refuse_pretokenizer(const fs::path& of) {
+  throw Error(ErrorKind::kUser,
+              of.string() +
+                  ": `pretokenizer` has no effect, as the tokenizer's own files say how "
+                  "text is cut",
+              "leave it out");
 }
 }  // namespace
 
@@ -44,41 +50,56 @@ fs::path model_folder(const fs::path& model) {
   return is_folder(model) ? model : model.parent_path();
 }
 
-std::unique_ptr<text::Tokenizer> find_tokenizer(const fs::path& model) {
+std::unique_ptr<text::Tokenizer> find_tokenizer(const fs::path& model,
+                                                const std::string& pretokenizer) {
   const fs::path folder = model_folder(model);
-  if (text::Tokenizer::exists(folder)) return text::Tokenizer::load(folder);
-  const Files files = files_within(model);
+  if (text::Tokenizer::exists(folder)) {
+    if (!pretokenizer.empty()) refuse_pretokenizer(folder);
+    return text::Tokenizer::load(folder);
+  }
+  const auto checkpoint = gguf_file(model);
+  if (!checkpoint) return nullptr;
+  const Files files =
+      gguf_tokenizer_files(checkpoint->gguf_metadata(), name_of(*checkpoint), pretokenizer);
   if (files.empty()) return nullptr;
   const auto& [name, content] = files.front();
   const std::string beside =
       read_file_if_there(folder / "tokenizer_config.json", kMostTokenizerBytes)
-          .value_or(content_of(files, "tokenizer_config.json"));
+          .value_or(files.back().second);
   return text::Tokenizer::from_file(name, content, beside, model.string());
 }
 
-std::unique_ptr<text::Tokenizer> need_tokenizer(const fs::path& model) {
-  if (auto found = find_tokenizer(model)) return found;
+std::unique_ptr<text::Tokenizer> need_tokenizer(const fs::path& model,
+                                                const std::string& pretokenizer) {
+  if (auto found = find_tokenizer(model, pretokenizer)) return found;
+  if (!pretokenizer.empty()) refuse_pretokenizer(model);
   return text::Tokenizer::load(may_be_gguf(model) ? model_folder(model) : model);
 }
 
 std::string gguf_tokenizer_config(const fs::path& model) {
-  return content_of(files_within(model), "tokenizer_config.json");
+  const auto checkpoint = gguf_file(model);
+  return checkpoint ? gguf_tokenizer_config(checkpoint->gguf_metadata(), name_of(*checkpoint))
+                    : std::string();
 }
 
 void add_gguf_files(const BoundModel& model, io::ConvertOptions& options,
+                    const std::string& pretokenizer,
                     const std::function<void(const Error&)>& no_tokenizer) {
   options.texts.emplace_back("config.json", model.config_text());
   const fs::path& folder = model.checkpoint().folder();
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "tiktoken.model", "tokenizer_config.json"})
     if (is_file(folder / name)) options.extra_files.push_back(folder / name);
-  if (text::Tokenizer::exists(folder)) return;
+  if (text::Tokenizer::exists(folder)) {
+    if (!pretokenizer.empty()) refuse_pretokenizer(folder);
+    return;
+  }
   try {
     for (auto& file : gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
-                                           model.checkpoint().files().front().path.string()))
+                                           name_of(model.checkpoint()), pretokenizer))
       if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
   } catch (const Error& error) {
-    if (!no_tokenizer) throw;
+    if (!no_tokenizer || error.kind() == ErrorKind::kUser) throw;
     no_tokenizer(error);
   }
 }

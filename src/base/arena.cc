@@ -91,14 +91,20 @@ void Arena::charge(int64_t bytes, const std::string& what) {
 
 void Arena::discharge(int64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-Buffer Arena::allocate(int64_t bytes, const std::string& what) {
+Buffer Arena::allocate(int64_t bytes, const std::string& what, Registration registration) {
   SLUICE_ASSERT(bytes >= 0, "sizes are computed, never negative");
   if (bytes == 0) return {};
   // Past the end of the address space whole pages can't even be counted.
   const int64_t mapped = bytes < kLargestRange ? mapped_bytes(bytes) : bytes;
   charge(mapped, what);
   std::byte* data = nullptr;
-  if (bytes < kLargestRange) data = source_ ? source_->take(mapped) : map_memory(mapped);
+  try {
+    if (bytes < kLargestRange)
+      data = source_ ? source_->take(mapped, registration) : map_memory(mapped);
+  } catch (...) {
+    discharge(mapped);
+    throw;
+  }
   if (!data) {
     discharge(mapped);
     throw Error(ErrorKind::kResource,

@@ -12,13 +12,21 @@ namespace sluice {
 
 class Arena;
 
+/// How a range may be told to a device's driver, where its source does that: one copy must lie
+/// within one registration.
+enum class Registration : uint8_t {
+  kInPieces,  ///< Device::transfer() and load() copy from and to it: they cut where a piece ends
+  kWhole      ///< its owner makes copies of its own
+};
+
 /// Where an arena's ranges come from, when it is not anonymous memory: a device's, or host memory
 /// that a device knows of. Thread safe.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   /// `bytes` (whole 4 KiB pages), aligned to 256 bytes at least; null when there is no more.
-  virtual std::byte* take(int64_t bytes) = 0;
+  /// May throw, having taken nothing.
+  virtual std::byte* take(int64_t bytes, Registration registration) = 0;
   virtual void give_back(std::byte* memory, int64_t bytes) noexcept = 0;
 };
 
@@ -68,8 +76,9 @@ class Arena {
 
   /// `bytes` zeroed, 4096-aligned (2 MiB aligned with huge pages asked for when larger), counted in
   /// whole 4 KiB pages. `what` names the use in errors and reports. Errors: kResource with what,
-  /// size, used and limit.
-  Buffer allocate(int64_t bytes, const std::string& what);
+  /// size, used and limit; what a source throws.
+  Buffer allocate(int64_t bytes, const std::string& what,
+                  Registration registration = Registration::kInPieces);
   /// Counts `bytes` that live elsewhere (a library's own allocation) against the limit; same
   /// errors.
   void charge(int64_t bytes, const std::string& what);

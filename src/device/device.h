@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "src/base/arena.h"
+#include "src/device/notices.h"
 
 namespace sluice {
 
@@ -35,6 +36,8 @@ class Device {
   /// Of that source's memory, what is page-locked for copies and what the system would not lock.
   virtual int64_t pinned_bytes() const noexcept { return 0; }
   virtual int64_t pageable_bytes() const noexcept { return 0; }
+  /// What it does otherwise than it should; null: nothing ever.
+  virtual Notices* notices() noexcept { return nullptr; }
 };
 
 }  // namespace sluice

@@ -122,6 +122,7 @@ struct Engine::Impl final : TaskRunner {
   }
 
   void warn_of_pageable() const;
+  void tell_notices() const;
   void tell_progress(const Task& task) const;
 
   // TaskRunner
@@ -188,6 +189,12 @@ void Engine::Impl::warn_of_pageable() const {
       "-l, the container's or the virtual machine's limit), or lower `memory_budget_bytes`",
       format_bytes(device->pageable_bytes()),
       format_bytes(device->pageable_bytes() + device->pinned_bytes())));
+}
+
+void Engine::Impl::tell_notices() const {
+  Notices* const notices = stores.device ? stores.device->notices() : nullptr;
+  if (!notices || !options.warn) return;
+  for (const std::string& notice : notices->take()) options.warn(notice);
 }
 
 void Engine::Impl::tell_progress(const Task& task) const {
@@ -407,6 +414,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
       impl.copy_pages(executor, impl.batcher->secure_pages());
       if (!impl.batcher->running().empty()) {
         impl.run_pass(executor, schedule, sink);
+        impl.tell_notices();
       } else if (impl.batcher->is_idle()) {
         source.wait(cancel);
         if (cancel.stop_requested())

@@ -79,7 +79,8 @@ EngineStores::EngineStores(const BoundModel& of_model, const EngineOptions& opti
                                          memory, disk);
   exchange = std::make_unique<AttentionExchange>(model.shape(), plan, compute_memory, memory);
   workspace = compute_memory.allocate(planned.workspace_bytes, "workspace");
-  host_workspace = memory.allocate(plan.host_workspace_bytes, "workspace");
+  // Runners copy from and to it themselves.
+  host_workspace = memory.allocate(plan.host_workspace_bytes, "workspace", Registration::kWhole);
   expert_answers =
       compute_memory.allocate(plan.expert_answers(model.shape()) * 4, "experts' answers");
 }

@@ -52,11 +52,13 @@ void join_rotations(LayerProgram& program) {
 // Whose rows a place for copies has.
 struct Copy {
   View of;
-  WeightFormat format;  // kPlain: of 16 bits, the same for every product
+  WeightFormat format;  // of a copy that depends on it
+  ProductInput::Narrow narrow = ProductInput::Narrow::kNone;
   InputCopy maker = InputCopy::kMake;
 
   InputCopy found(const Copy& wanted) const {
-    return of == wanted.of && format == wanted.format ? maker : InputCopy::kMake;
+    return of == wanted.of && format == wanted.format && narrow == wanted.narrow ? maker
+                                                                                 : InputCopy::kMake;
   }
   void written(const View& rows) {
     if (overlap(of, rows)) *this = {};
@@ -85,11 +87,12 @@ class CopyPlanner {
     return sublayer_.weights[static_cast<size_t>(weight)].quantised;
   }
   Copy narrow_of(const View& rows, int32_t weight, InputCopy maker) const {
-    const bool is_fp8 = fusing_.input_of(weight).narrow == ProductInput::Narrow::kFp8;
-    return {rows, is_fp8 ? format_of(weight) : WeightFormat{}, maker};
+    const ProductInput::Narrow narrow = fusing_.input_of(weight).narrow;
+    const bool is_fp8 = narrow == ProductInput::Narrow::kFp8;
+    return {rows, is_fp8 ? format_of(weight) : WeightFormat{}, narrow, maker};
   }
   Copy codes_of(const View& rows, int32_t weight, InputCopy maker) const {
-    return {rows, format_of(weight), maker};
+    return {rows, format_of(weight), ProductInput::Narrow::kNone, maker};
   }
 
   void take(Operator& op) {
@@ -97,7 +100,7 @@ class CopyPlanner {
     if (input.narrow != ProductInput::Narrow::kNone) {
       const Copy mine = narrow_of(op.in[0], op.weight, InputCopy::kByProduct);
       op.narrow = narrow_.found(mine);
-      narrow_ = mine;
+      if (op.narrow == InputCopy::kMake) narrow_ = mine;
     }
     if (input.codes) {
       const Copy mine = codes_of(op.in[0], op.weight, InputCopy::kByProduct);
@@ -113,8 +116,9 @@ class CopyPlanner {
       const Operator& reader = operators_[j];
       if (reader.is_product() && reader.in[0] == op.out) {
         const ProductInput input = fusing_.input_of(reader.weight);
-        if (op.narrow_for < 0 && input.narrow == ProductInput::Narrow::k16Bit &&
-            fusing_.writes_narrow(op.kind, reader.weight))
+        const bool is_16_bit = input.narrow == ProductInput::Narrow::kF16 ||
+                               input.narrow == ProductInput::Narrow::kBF16;
+        if (op.narrow_for < 0 && is_16_bit && fusing_.writes_narrow(op.kind, reader.weight))
           op.narrow_for = reader.weight;
         if (op.codes_for < 0 && input.codes && fusing_.writes_codes(op.kind, reader.weight))
           op.codes_for = reader.weight;

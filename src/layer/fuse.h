@@ -13,7 +13,7 @@ namespace sluice {
 /// What a product makes of its input rows before it multiplies, beside the f32 rows themselves:
 /// each kind in a place of its own that holds one copy at a time.
 struct ProductInput {
-  enum class Narrow : uint8_t { kNone, k16Bit, kFp8 };
+  enum class Narrow : uint8_t { kNone, kF16, kBF16, kFp8 };
   Narrow narrow = Narrow::kNone;  ///< kFp8: of values rounded as its format says
   bool codes = false;             ///< as its format takes them
 };
@@ -24,7 +24,7 @@ struct Fusing {
   /// What the product with a matrix (an index) makes.
   std::function<ProductInput(int32_t weight)> input_of;
   /// Whether an operator of that kind, while it writes the rows that this product takes, makes
-  /// their copies too.
+  /// their copies too; narrow ones are of kF16 or kBF16.
   std::function<bool(Operator::Kind writer, int32_t weight)> writes_narrow;
   std::function<bool(Operator::Kind writer, int32_t weight)> writes_codes;
 };

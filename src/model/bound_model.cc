@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/model/config.h"
 #include "src/model/foreign/gguf_config.h"
+#include "src/model/foreign/gguf_ends.h"
 #include "src/model/left_over.h"
 
 namespace sluice {
@@ -253,6 +254,8 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
   model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
   for (const auto& [made, matrix] : model.foreign_)
     for (const io::TensorEntry* part : matrix.parts) used.insert(part->name);
+  if (checkpoint.format() == io::CheckpointFormat::kGguf)
+    model.notes_ = gguf_notes_of_ids(checkpoint.gguf_metadata());
   if (std::string note = judge_left_over(checkpoint, config, model.shape_, used); !note.empty())
     model.notes_.push_back(std::move(note));
   return model;

@@ -52,19 +52,21 @@ bool is_unknown_to_normalizers(uint32_t code) {
 
 std::string pcre2_pattern(const std::string& pattern) {
   std::string out;
-  bool is_in_class = false;
+  int depth = 0;  // of sets within sets
   for (size_t at = 0; at < pattern.size();) {
+    const std::string_view rest = std::string_view(pattern).substr(at);
     size_t bytes = 1;
-    if (pattern[at] == '\\') {
-      bytes = escape_bytes(std::string_view(pattern).substr(at));
-      out += translated(std::string_view(pattern).substr(at, bytes), is_in_class);
-    } else {
-      const std::string_view rest = std::string_view(pattern).substr(at);
-      if (is_in_class && rest.starts_with("[:"))  // [:alpha:]
-        bytes = std::min(rest.find(":]"), rest.size() - 2) + 2;
-      else if (rest[0] == '[' || rest[0] == ']')
-        is_in_class = rest[0] == '[';
+    if (rest[0] == '\\') {
+      bytes = escape_bytes(rest);
+      out += translated(rest.substr(0, bytes), depth > 0);
+    } else if (depth > 0 && rest.starts_with("[:")) {  // [:alpha:]
+      bytes = std::min(rest.find(":]"), rest.size() - 2) + 2;
       out += rest.substr(0, bytes);
+    } else {
+      const bool opens = rest[0] == '[' && !(depth > 0 && rest.starts_with("[^"));
+      const bool closes = rest[0] == ']' && depth > 0;
+      if (!(opens && depth > 0) && !(closes && depth > 1)) out += rest[0];
+      depth += opens - closes;
     }
     at += bytes;
   }

@@ -30,7 +30,7 @@ struct Span {
 std::vector<Span> all_spans(const Regex& regex, const std::string& text, bool invert) {
   std::vector<Span> spans;
   size_t at = 0;
-  for (const auto& [begin, end] : regex.find_all(text)) {
+  for (const auto& [begin, end] : regex.find_all(text, Regex::Empty::kKept)) {
     if (begin > at) spans.push_back({at, begin, invert});
     spans.push_back({begin, end, !invert});
     at = end;

@@ -48,7 +48,7 @@ Regex::Regex(std::string pattern) : pattern_(std::move(pattern)), code_(std::mak
 
 Regex::~Regex() = default;
 
-std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) const {
+std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text, Empty empty) const {
   std::vector<std::pair<size_t, size_t>> found;
   const std::unique_ptr<pcre2_match_data, FreeMatch> match(
       pcre2_match_data_create_from_pattern(code_->code, nullptr));
@@ -66,7 +66,10 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
                   "the tokenizer's pattern takes too long on this text");
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
     if (range[1] <= range[0]) {  // empty (or turned round by \K): step over one character
-      at = std::max<size_t>(range[1], at) + 1;
+      at = std::max<size_t>(range[1], at);
+      const bool is_behind_match = !found.empty() && found.back().second == at;
+      if (empty == Empty::kKept && at < text.size() && !is_behind_match) found.emplace_back(at, at);
+      ++at;
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) ++at;
       continue;
     }

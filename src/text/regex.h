@@ -16,10 +16,12 @@ class Regex {
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
 
-  /// Begin and end of every match in valid UTF-8 `text`, in order, never overlapping; empty matches
-  /// are left out. Errors: kFile when matching runs into PCRE2's limits (a pattern that would
-  /// hang).
-  std::vector<std::pair<size_t, size_t>> find_all(std::string_view text) const;
+  enum class Empty { kLeftOut, kKept };
+  /// Begin and end of every match in valid UTF-8 `text`, in order, never overlapping; of empty
+  /// matches those that are kept lie between characters and not behind another match. Errors: kFile
+  /// when matching runs into PCRE2's limits (a pattern that would hang).
+  std::vector<std::pair<size_t, size_t>> find_all(std::string_view text,
+                                                  Empty empty = Empty::kLeftOut) const;
   const std::string& pattern() const noexcept { return pattern_; }
 
  private:

@@ -10,7 +10,9 @@
 
 #include "io/checkpoint/gguf.h"
 #include "src/base/error.h"
+#include "src/chat/chat_template.h"
 #include "src/text/tokenizer.h"
+#include "tests/gguf_values.h"
 #include "tests/whole_file.h"
 
 namespace sluice::app {
@@ -30,6 +32,9 @@ class GgufTokenizer : public ::testing::Test {
   ~GgufTokenizer() override { fs::remove_all(folder_); }
 
   std::unique_ptr<text::Tokenizer> load(const Json& metadata) {
+    return load_from(made::gguf_metadata(metadata));
+  }
+  std::unique_ptr<text::Tokenizer> load_from(const io::GgufMetadata& metadata) {
     for (const auto& [name, content] : gguf_tokenizer_files(metadata, "test.gguf"))
       std::ofstream(folder_ / name, std::ios::binary) << content;
     return text::Tokenizer::load(folder_);
@@ -41,7 +46,7 @@ class GgufTokenizer : public ::testing::Test {
 
 TEST_F(GgufTokenizer, SentencePieceGivesTheExpectedIds) {
   const fs::path vocab = fixtures_ / "gguf" / "ggml-vocab-llama-spm.gguf";
-  const auto tokenizer = load(io::read_gguf_header(vocab).metadata);
+  const auto tokenizer = load_from(io::read_gguf_header(vocab).metadata);
   EXPECT_EQ(tokenizer->vocab_size(), 32000);
   EXPECT_EQ(tokenizer->bos(), 1);
   EXPECT_EQ(tokenizer->eos(), 2);
@@ -168,10 +173,44 @@ TEST_F(GgufTokenizer, GemmasPiecesAreMergedByPairs) {
   EXPECT_EQ(tokenizer->eos(), 1);
 }
 
+// Files mark ends of turns as plain tokens; a chat's template writes them all the same.
+TEST_F(GgufTokenizer, EndsOfTurnsAreWholeInAText) {
+  const Json metadata{{"tokenizer.ggml.model", "gpt2"},
+                      {"tokenizer.ggml.pre", "gpt-2"},
+                      {"tokenizer.ggml.tokens", {"a", "<|im_end|>", "<", "|"}},
+                      {"tokenizer.ggml.token_type", {1, 1, 1, 1}},
+                      {"tokenizer.ggml.merges", Json::array()}};
+  const auto tokenizer = load(metadata);
+  EXPECT_EQ(tokenizer->encode("a<|im_end|>a", text::AddSpecial::kNo),
+            (std::vector<int32_t>{0, 1, 0}));
+  EXPECT_TRUE(tokenizer->is_special(1));
+}
+
+TEST_F(GgufTokenizer, NamedTemplatesAreAListAsInAFolder) {
+  Json metadata{{"tokenizer.ggml.model", "gpt2"},
+                {"tokenizer.ggml.tokens", {"a"}},
+                {"tokenizer.chat_template", "plain"},
+                {"tokenizer.chat_templates", {"tool_use"}},
+                {"tokenizer.chat_template.tool_use", "with tools"},
+                {"tokenizer.ggml.bos_token_id", 4294967295}};
+  const auto templates = [&] {
+    return chat::read_chat_template(
+        gguf_tokenizer_config(made::gguf_metadata(metadata), "test.gguf"), "test.gguf");
+  };
+  ASSERT_TRUE(templates());
+  EXPECT_EQ(templates()->text, "plain");
+  EXPECT_EQ(templates()->tools_text, "with tools");
+  metadata.erase("tokenizer.chat_template.tool_use");
+  EXPECT_EQ(templates()->text, "plain");
+  EXPECT_EQ(templates()->tools_text, "");
+  metadata.erase("tokenizer.chat_template");
+  EXPECT_FALSE(templates());
+}
+
 TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
   const auto refusal = [&](const Json& metadata) -> std::string {
     try {
-      gguf_tokenizer_files(metadata, "test.gguf");
+      gguf_tokenizer_files(made::gguf_metadata(metadata), "test.gguf");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kFile);
       return error.what();
@@ -184,14 +223,14 @@ TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
   Json sound{{"tokenizer.ggml.model", "gpt2"},
              {"tokenizer.ggml.tokens", {"a", "b"}},
              {"tokenizer.ggml.merges", Json::array()}};
-  EXPECT_EQ(gguf_tokenizer_files(sound, "x").size(), 2u);
-  EXPECT_TRUE(gguf_tokenizer_files(Json::object(), "x").empty());
+  EXPECT_EQ(gguf_tokenizer_files(made::gguf_metadata(sound), "x").size(), 2u);
+  EXPECT_TRUE(gguf_tokenizer_files(made::gguf_metadata(Json::object()), "x").empty());
   Json changed = sound;
   changed["tokenizer.ggml.model"] = "bert";
   has(refusal(changed), "bert");
   changed = sound;
-  changed["tokenizer.ggml.pre"] = "tekken";
-  has(refusal(changed), "tekken");
+  changed["tokenizer.ggml.pre"] = "whitespace";
+  has(refusal(changed), "whitespace");
   changed = sound;
   changed["tokenizer.ggml.tokens"] = {1, 2};
   has(refusal(changed), "tokens");
@@ -199,7 +238,10 @@ TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
   changed["tokenizer.ggml.token_type"] = {1};
   has(refusal(changed), "token_type");
   changed = sound;
-  changed["tokenizer.ggml.bos_token_id"] = 2;
+  changed["tokenizer.ggml.bos_token_id"] = "b";
+  has(refusal(changed), "bos_token_id");
+  changed = sound;
+  changed["tokenizer.ggml.bos_token_id"] = {1};
   has(refusal(changed), "bos_token_id");
   changed = sound;
   changed.erase("tokenizer.ggml.merges");

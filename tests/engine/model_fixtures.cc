@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "io/convert/convert.h"
 #include "src/app/store_layout.h"
@@ -164,6 +165,12 @@ std::vector<GoldenCase> golden_cases(const std::string& model) {
     if (json.contains("logits") && json["logits"].is_string())
       golden.logits =
           read_npy(fixtures_root() + "/models/" + model + "/" + json["logits"].get<std::string>());
+    if (json.contains("positions")) {
+      golden.positions = json["positions"].get<std::vector<int32_t>>();
+    } else {
+      golden.positions.resize(golden.prompt.size());
+      std::iota(golden.positions.begin(), golden.positions.end(), 0);
+    }
     if (json.contains("experts"))
       golden.experts = json["experts"].get<std::vector<std::vector<std::vector<int32_t>>>>();
     cases.push_back(std::move(golden));

@@ -15,8 +15,9 @@ struct GoldenCase {
   std::string name;
   std::vector<int32_t> prompt;
   std::vector<int32_t> greedy;
-  std::vector<float> margins;  ///< top-1 minus top-2 logit of each greedy step
-  std::vector<float> logits;   ///< [prompt, vocab] f32 of the reference; may be empty
+  std::vector<float> margins;      ///< top-1 minus top-2 logit of each greedy step
+  std::vector<int32_t> positions;  ///< of the prompt: those whose logits are kept, rising
+  std::vector<float> logits;       ///< [positions, vocab] f32 of the reference; may be empty
   /// [layer][token] of the prompt, rising; none of layers that are no mixtures; may be empty.
   std::vector<std::vector<std::vector<int32_t>>> experts;
 };

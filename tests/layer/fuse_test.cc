@@ -53,10 +53,10 @@ Fusing random_fusing(std::mt19937& random, const SublayerShape& sublayer) {
   fusing.input_of = [=](int32_t weight) -> ProductInput {
     const bool has_own_rows = (bits >> (8 + weight)) & 3;
     if (!has_own_rows) return {};
-    if (!format(weight).is_quantised()) return {Narrow::k16Bit, (bits & 2) != 0};
+    if (!format(weight).is_quantised()) return {Narrow::kF16, (bits & 2) != 0};
     if (format(weight).encoding == Encoding::kInt8)
       return {bits & 4 ? Narrow::kFp8 : Narrow::kNone, true};
-    return {Narrow::k16Bit, (bits & 8) != 0};
+    return {Narrow::kF16, (bits & 8) != 0};
   };
   fusing.writes_narrow = [=](Kind kind, int32_t) {
     return kind != Kind::kAttend && kind != Kind::kLinear && (bits & 16) != 0;
@@ -284,7 +284,7 @@ TEST(Fuse, ComputesWhatPlainProgramsDo) {
 Fusing everything() {
   Fusing fusing;
   fusing.has_rotating_attention = true;
-  fusing.input_of = [](int32_t) { return ProductInput{Narrow::k16Bit, false}; };
+  fusing.input_of = [](int32_t) { return ProductInput{Narrow::kF16, false}; };
   fusing.writes_narrow = [](Kind kind, int32_t) { return kind != Kind::kAttend; };
   fusing.writes_codes = [](Kind, int32_t) { return false; };
   return fusing;
@@ -312,7 +312,7 @@ TEST(Fuse, Llama) {
   ASSERT_EQ(attention.size(), 7u) << "norm, q, k, v, attention, o, addition";
   EXPECT_EQ(role(1, attention[0].narrow_for), "q");
   EXPECT_EQ(attention[1].narrow, InputCopy::kByWriter);
-  EXPECT_EQ(attention[3].narrow, InputCopy::kByProduct);
+  EXPECT_EQ(attention[3].narrow, InputCopy::kByWriter);
   EXPECT_EQ(programs[1].cut, 4);
   EXPECT_EQ(attention[4].kind, Kind::kAttend);
   EXPECT_EQ(attention[4].heads, 4);

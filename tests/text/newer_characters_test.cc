@@ -47,5 +47,22 @@ TEST(NewerCharacters, PatternsKnowUnicode16AndWhatIsNoSpace) {
   EXPECT_EQ(pcre2_pattern(R"(a\\s\.\p)"), R"(a\\s\.\p)");
 }
 
+TEST(NewerCharacters, SetsWithinASetAreUnited) {
+  EXPECT_EQ(pcre2_pattern("[^(a|[.,!])]+"), "[^(a|.,!)]+");
+  EXPECT_EQ(pcre2_pattern("[[a]b]c]"), "[ab]c]");
+  EXPECT_EQ(pcre2_pattern("[a[^b]"), "[a[^b]") << "what is taken away is left to PCRE2";
+  EXPECT_EQ(Regex(R"( ?[^(\s|[.,!?])]+)").find_all("a b.c (d)[e]").size(), 5u);
+}
+
+TEST(NewerCharacters, EmptyMatchesCutWhereTheyAreKept) {
+  using Places = std::vector<std::pair<size_t, size_t>>;
+  const Regex threes(R"((?=(\d{3})+(?!\d)))");
+  EXPECT_EQ(threes.find_all("1234567"), Places{});
+  EXPECT_EQ(threes.find_all("1234567", Regex::Empty::kKept), (Places{{1, 1}, {4, 4}}));
+  // Behind another match, and at the end, is nothing to cut.
+  EXPECT_EQ(Regex("a|").find_all("ab\u00e9b", Regex::Empty::kKept),
+            (Places{{0, 1}, {2, 2}, {4, 4}}));
+}
+
 }  // namespace
 }  // namespace sluice::text

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "tests/gguf_values.h"
 #include "tests/tools/command.h"
 
 namespace sluice::testing {
@@ -62,6 +63,41 @@ TEST_F(RunGguf, AChatTakesTheTemplateWithinTheFile) {
   EXPECT_EQ(
       answer["response"]["body"]["choices"][0]["message"]["content"].get<std::string>() + "\n",
       text);
+}
+
+// A file whose eos ends a text and whose turns end with another token.
+TEST_F(RunGguf, EveryEndOfTheFileEndsAText) {
+  const std::string whole = text_of(file_);
+  const size_t stop = whole.find('.');
+  ASSERT_LT(stop + 2, whole.size()) << "goes on behind the first sentence";
+  write_file(file_, made::with_gguf_keys(read_file(file_), {{"tokenizer.ggml.eot_token_id", 426}}));
+  EXPECT_EQ(text_of(file_), whole.substr(0, stop + 1) + "\n");
+  const std::string store = folder_.path("store");
+  succeed({"convert", file_, store});
+  EXPECT_EQ(text_of(store), whole.substr(0, stop + 1) + "\n");
+  const std::string shown = succeed({"inspect", file_}).out;
+  EXPECT_NE(shown.find("ends       2 </s> (tokenizer.ggml.eos_token_id), 426 . "
+                       "(tokenizer.ggml.eot_token_id)"),
+            std::string::npos)
+      << shown;
+  EXPECT_EQ(succeed({"inspect", store, "--json"}).json()["ends"][1]["from"], "config.json");
+}
+
+// As ggml-org's own stories260K has it.
+TEST_F(RunGguf, APaddingOfNoTokenIsANote) {
+  write_file(file_, made::with_gguf_keys(read_file(file_),
+                                         {{"tokenizer.ggml.padding_token_id", 4294967295}}));
+  const Outcome outcome = succeed({"run", file_, "-p", "Once", "-n", "3"});
+  EXPECT_NE(outcome.err.find("padding_token_id is 4294967295"), std::string::npos) << outcome.err;
+}
+
+TEST_F(RunGguf, WhatIsWrongWithTheFileIsSaidOnce) {
+  write_file(file_, read_file(file_) + read_file(file_));  // as cat joins parts
+  const Outcome outcome = Command({"run", file_, "-p", "a", "-n", "1"}).wait();
+  EXPECT_EQ(outcome.exit_code, 3);
+  const size_t at = outcome.err.find("another GGUF file begins");
+  ASSERT_NE(at, std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("another GGUF file begins", at + 1), std::string::npos) << outcome.err;
 }
 
 TEST_F(RunGguf, ATokenizerBesideTheFileIsTakenFirst) {

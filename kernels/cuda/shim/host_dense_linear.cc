@@ -13,6 +13,7 @@ struct DenseLinear::Impl {};
 DenseLinear::DenseLinear(std::byte*) {}
 DenseLinear::~DenseLinear() = default;
 int64_t DenseLinear::workspace_bytes() noexcept { return 256; }
+std::string DenseLinear::take_notice() { return {}; }
 
 namespace {
 float element(DType type, const void* from, int64_t index) {

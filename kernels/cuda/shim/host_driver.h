@@ -20,6 +20,14 @@ struct Refusals {
 void refuse(const Refusals& refusals);
 void refuse_graphs(bool refuses);  ///< that alone
 
+/// How many GPUs there are (1, if nobody says anything else); the calling thread's is the first
+/// then.
+void set_devices(int count);
+
+/// After so many more works the GPU is lost, as after an illegal access: works do nothing, and
+/// every call says so. INT64_MAX: it is there again, and stays.
+void lose_device_after(int64_t works);
+
 /// Timers count a microsecond for each copy and each kernel that is run, instead of the time that
 /// passes: rates are exact.
 void time_by_work(bool is_on);

@@ -58,6 +58,20 @@ void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body);
 
+/// Throws where an argument of a kernel holds an address of host memory, or of another GPU's.
+void check_words(const char* name, const void* argument, size_t bytes);
+/// What lies between an argument's members is no part of it. Only where the compiler says where.
+template <class Argument>
+void check_argument(const char* name, Argument argument) {
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&argument);
+  check_words(name, &argument, sizeof(argument));
+#else
+  static_cast<void>(name);
+  static_cast<void>(argument);
+#endif
+}
+
 /// Whether all of these bytes are one allocation's of the host's driver; asked by kernels.
 bool is_on_device(const void* at, int64_t bytes);
 

@@ -2,9 +2,11 @@
 // The part of CUDA's runtime that driver_cuda.cu calls, with the runtime's own names, defined on
 // the host (host_runtime.cc): so the driver itself is what tests run, its errors too. As with the
 // real one, a call that fails leaves its error with its thread until cudaGetLastError() takes it
-// away, and streams are queues whose work runs late, in any order that events allow. What goes
-// wrong in queued work is thrown by whoever waits for it. Included by driver_cuda.cu only; settings
-// for tests are in host_driver.h.
+// away, and streams are queues whose work runs late, in any order that events allow. A thread has a
+// current device; streams, events and memory belong to the device that was current when they were
+// made, and what CUDA refuses of another's is refused. What goes wrong in queued work is thrown by
+// whoever waits for it. docs/gpu/stand-in.md lists what CUDA refuses and what of it is here.
+// Included by driver_cuda.cu only; settings for tests are in host_driver.h.
 #include <cstddef>
 
 struct CUstream_st;
@@ -21,9 +23,13 @@ enum cudaError_t {
   cudaErrorInvalidValue,
   cudaErrorMemoryAllocation,
   cudaErrorInvalidDevice,
+  cudaErrorInvalidResourceHandle,
+  cudaErrorIllegalAddress,
   cudaErrorNotSupported,
   cudaErrorStreamCaptureUnsupported,
   cudaErrorStreamCaptureInvalidated,
+  cudaErrorStreamCaptureWrongThread,
+  cudaErrorHostMemoryAlreadyRegistered,
   cudaErrorHostMemoryNotRegistered
 };
 enum cudaMemcpyKind {

@@ -146,6 +146,7 @@ inline void sin_cos_of(float x, float& sine, float& cosine) {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             int64_t shared_bytes, Stream stream, const Arguments&... arguments) {
+  (host::check_argument(name, arguments), ...);
   host::enqueue_kernel(name, {grid, threads, shared_bytes}, stream,
                        [kernel, arguments...] { kernel(arguments...); });
   check_launch(name);

@@ -21,7 +21,6 @@ cuda::DeviceProperties properties_of(int index) {
     throw Error(ErrorKind::kDevice,
                 fmt::format("there is no GPU {}: this machine has {}", index, devices.size()),
                 "count from 0: `gpu` 0 is the first");
-  cuda::use_device(index);
   return devices[static_cast<size_t>(index)];
 }
 
@@ -37,8 +36,8 @@ int64_t budget(int index, const cuda::DeviceProperties& properties, int64_t aske
 }
 }  // namespace
 
-std::byte* CudaDevice::DeviceSource::take(int64_t bytes) {
-  cuda::use_device(index_);
+std::byte* CudaDevice::DeviceSource::take(int64_t bytes, Registration) {
+  const cuda::DeviceScope scope(index_);
   cuda::DeviceMemory memory(bytes);
   std::byte* data = memory.data();
   const MutexLock lock(mutex_);
@@ -52,39 +51,58 @@ void CudaDevice::DeviceSource::give_back(std::byte* memory, int64_t) noexcept {
 }
 
 CudaDevice::CudaDevice(int index, int64_t memory_bytes, const PinnedSource::Sizes& pinning)
+    : CudaDevice(properties_of(index), index, memory_bytes, pinning) {}
+
+CudaDevice::CudaDevice(const cuda::DeviceProperties& properties, int index, int64_t memory_bytes,
+                       const PinnedSource::Sizes& pinning)
+    : CudaDevice(cuda::DeviceScope(index), index, properties, memory_bytes, pinning) {}
+
+// Streams and events are made on the device that is chosen.
+CudaDevice::CudaDevice(const cuda::DeviceScope&, int index,
+                       const cuda::DeviceProperties& properties, int64_t memory_bytes,
+                       const PinnedSource::Sizes& pinning)
     : index_(index),
-      properties_(properties_of(index)),
+      properties_(properties),
       source_(index),
-      pinned_(pinning),
+      pinned_(index, pinning),
       memory_("GPU memory", budget(index, properties_, memory_bytes), &source_),
       uses_batches_(cuda::copies_in_batches(index)),
       slab_bytes_(kSlabBytes) {}
 
+// Each copy's host side within one registration; batches take page-locked memory alone.
 void CudaDevice::queue(const std::vector<RangeCopy>& copies, Direction direction,
                        cuda::Stream stream) {
   const bool is_up = direction == Direction::kUp;
-  // Batches take page-locked memory alone.
-  if (copies.size() > 1 && uses_batches_ && pinned_.pageable_bytes() == 0) {
-    std::vector<cuda::Copy> batch;
-    for (const RangeCopy& copy : copies) batch.push_back({copy.to, copy.from, copy.bytes});
+  std::vector<cuda::Copy> pinned, pageable;
+  for (const RangeCopy& copy : copies)
+    pinned_.cut(
+        is_up ? copy.from : copy.to, copy.bytes,
+        [&](int64_t offset, int64_t bytes, bool is_pinned) {
+          (is_pinned ? pinned : pageable).push_back({copy.to + offset, copy.from + offset, bytes});
+        });
+  const auto queue_each = [&](const std::vector<cuda::Copy>& parts) {
+    for (const cuda::Copy& part : parts)
+      if (is_up)
+        cuda::copy_to_device(part.to, part.from, part.bytes, stream);
+      else
+        cuda::copy_to_host(part.to, part.from, part.bytes, stream);
+  };
+  queue_each(pageable);
+  if (pinned.size() > 1 && uses_batches_) {
     try {
-      return cuda::copy_batch(batch, stream);
-    } catch (const Error&) {
+      return cuda::copy_batch(pinned, stream);
+    } catch (const Error& error) {
       uses_batches_ = false;
+      notices_.add(fmt::format("copies to and from {} are made one by one from now on: {}",
+                               properties_.name, error.what()));
     }
   }
-  for (const RangeCopy& copy : copies)
-    pinned_.cut(is_up ? copy.from : copy.to, copy.bytes, [&](int64_t offset, int64_t bytes) {
-      if (is_up)
-        cuda::copy_to_device(copy.to + offset, copy.from + offset, bytes, stream);
-      else
-        cuda::copy_to_host(copy.to + offset, copy.from + offset, bytes, stream);
-    });
+  queue_each(pinned);
 }
 
 void CudaDevice::transfer(Direction direction, int64_t,
                           const std::function<void(const Copy&)>& copies) {
-  cuda::use_device(index_);
+  const cuda::DeviceScope scope(index_);
   Link& link = direction == Direction::kUp ? up_ : down_;
   std::vector<RangeCopy> asked;
   copies([&](std::byte* to, const std::byte* from, int64_t bytes) {
@@ -95,7 +113,7 @@ void CudaDevice::transfer(Direction direction, int64_t,
 }
 
 void CudaDevice::load(std::byte* to, const std::byte* from, int64_t bytes) {
-  cuda::use_device(index_);
+  const cuda::DeviceScope scope(index_);
   const MutexLock lock(loading_);
   queue({{to, from, bytes}}, Direction::kUp, loads_.stream.get());
   loads_.wait();

@@ -35,12 +35,13 @@ class CudaDevice final : public Device {
   void set_slab_bytes(int64_t bytes) noexcept { slab_bytes_ = bytes; }
   int64_t pinned_bytes() const noexcept override { return pinned_.pinned_bytes(); }
   int64_t pageable_bytes() const noexcept override { return pinned_.pageable_bytes(); }
+  Notices* notices() noexcept override { return &notices_; }
 
  private:
   class DeviceSource final : public MemorySource {
    public:
     explicit DeviceSource(int index) : index_(index) {}
-    std::byte* take(int64_t bytes) override;
+    std::byte* take(int64_t bytes, Registration registration) override;
     void give_back(std::byte* memory, int64_t bytes) noexcept override;
 
    private:
@@ -59,6 +60,11 @@ class CudaDevice final : public Device {
   };
   void queue(const std::vector<RangeCopy>& copies, Direction direction, cuda::Stream stream);
 
+  CudaDevice(const cuda::DeviceProperties& properties, int index, int64_t memory_bytes,
+             const PinnedSource::Sizes& pinning);
+  CudaDevice(const cuda::DeviceScope& scope, int index, const cuda::DeviceProperties& properties,
+             int64_t memory_bytes, const PinnedSource::Sizes& pinning);
+
   int index_;
   cuda::DeviceProperties properties_;
   DeviceSource source_;
@@ -70,6 +76,7 @@ class CudaDevice final : public Device {
   Mutex loading_;
   Link loads_ SLUICE_GUARDED_BY(loading_);
   std::atomic<bool> uses_batches_;
+  Notices notices_;
   int64_t slab_bytes_;
 };
 

@@ -1,5 +1,6 @@
 // The operators of CudaRunner.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/cuda/head_products.h"
@@ -29,28 +30,74 @@ cuda::RowActivation row_activation(Activation activation) {
 }
 }  // namespace
 
-cuda::Rows16 CudaRunner::narrow_area(int64_t cols) const noexcept {
-  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride(cols), narrow_type_};
+cuda::Rows16 CudaRunner::narrow_area(int64_t cols, DType type) const noexcept {
+  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride(cols), type};
+}
+
+DType CudaRunner::narrow_type(const WeightFormat& format) const noexcept {
+  return narrow_type_of(format, parts_.model->shape().weight_dtype, device_.properties().has_bf16);
+}
+
+CudaRunner::Made CudaRunner::made_of(const Operator& op) const noexcept {
+  const bool is_by_norm = op.narrow == InputCopy::kByWriter;
+  Made made{op.narrow != InputCopy::kMake, op.codes != InputCopy::kMake, is_by_norm};
+  if (is_by_norm && *scales_norms_) made.narrow = made.is_unscaled = false;
+  return made;
+}
+
+bool CudaRunner::has_large_norms() {
+  constexpr float kMostF16 = 65504;
+  const auto& sublayers = parts_.model->shape().sublayers;
+  for (size_t i = 0; i < sublayers.size(); ++i)
+    for (const Operator& op : parts_.model->family().program(i).operators) {
+      if (op.kind != Operator::Kind::kNormHidden && op.kind != Operator::Kind::kNorm) continue;
+      const auto largest = [&](int32_t weight) {
+        if (weight < 0) return 0.0f;
+        std::vector<float> values;
+        const auto index = static_cast<size_t>(weight);
+        on_host(parts_.weights->vector(i, index), sublayers[i].weights[index].cols, values);
+        float most = 0;
+        for (const float value : values) most = std::max(most, std::abs(value));
+        return most;
+      };
+      const auto root = std::sqrt(static_cast<float>(op.out.cols));
+      const float gain = op.weight < 0 ? 1.0f : largest(op.weight);
+      if (!(gain * root + largest(op.bias) < kMostF16)) return true;
+    }
+  return false;
 }
 
 cuda::RowCopies CudaRunner::copies_of(const Operator& op, const Rows& rows) const {
   cuda::RowCopies copies;
-  if (op.narrow_for >= 0) copies.narrow = narrow_area(rows.cols);
+  if (op.narrow_for >= 0) {
+    const auto weight = static_cast<size_t>(op.narrow_for);
+    const ModelShape& model = parts_.model->shape();
+    copies.narrow =
+        narrow_area(rows.cols, narrow_type(model.format_of(sublayer_->weights[weight])));
+  }
   if (op.codes_for >= 0)
     copies.int8 = cuda::int8_rows(sublayer_->weights[static_cast<size_t>(op.codes_for)].quantised,
                                   rows.rows, rows.cols, areas_.codes.data());
   return copies;
 }
 
-cuda::Rows16 CudaRunner::narrowed(Rows in, Made& made, bool as_fp8) {
-  cuda::Rows16 copy = narrow_area(in.cols);
+CudaRunner::Narrowed CudaRunner::narrowed(Rows in, const WeightFormat& format, Made& made,
+                                          bool as_fp8) {
+  Narrowed copy{narrow_area(in.cols, narrow_type(format))};
   // bf16 holds what was rounded to fp8 exactly, whatever its magnitude.
-  if (as_fp8 && device_.properties().has_bf16) copy.type = DType::kBF16;
+  if (as_fp8 && device_.properties().has_bf16) copy.rows.type = DType::kBF16;
+  // f16 takes rows of any magnitude by a scale each.
+  auto* const scales =
+      reinterpret_cast<float*>(areas_.narrow.last(static_cast<size_t>(need_.tokens) * 4).data());
+  const bool is_scaled = copy.rows.type == DType::kF16 && !as_fp8 && !made.is_unscaled;
+  if (is_scaled) copy.scales = scales;
   if (std::exchange(made.narrow, true)) return copy;
   if (as_fp8)
-    cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy, stream());
+    cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy.rows, stream());
+  else if (is_scaled)
+    cuda::copy_scaled_rows(in.data, shape_of(in), copy.rows, scales, stream());
   else
-    cuda::copy_rows_for_products(in.data, shape_of(in), {copy, {}}, stream());
+    cuda::copy_rows_for_products(in.data, shape_of(in), {copy.rows, {}}, stream());
   return copy;
 }
 
@@ -242,21 +289,25 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, cons
     if (format.dtype == DType::kF32)
       return dense_.run(DType::kF32, in.data, in.stride, in.rows, in.cols, w, rows, bias, y, ldy,
                         stream());
-    const cuda::Rows16 x = narrowed(in, made);
-    return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
+    const auto [x, scales] = narrowed(in, format, made);
+    dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
+    if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
+    return;
   }
   if (multiplies_int8(format)) return multiply_int8(format, in, made, w, rows, bias, y, ldy);
   const bool is_fp8 = multiplies_fp8(format);
   if (is_fp8 && need_.has_fp8 && cuda::is_dense_codes(format, in.rows, in.cols))
     return multiply_dense_codes(format, in, made, w, rows, bias, y, ldy);
-  const cuda::Rows16 x = narrowed(in, made, is_fp8);
+  const auto [x, scales] = narrowed(in, format, made, is_fp8);
   if (in.rows < cuda::kFewestDenseRows) {
     const cuda::LinearPlan plan =
         cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
     SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                   "the plan sizes partial sums");
-    return cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
-                                  split_space(), stream());
+    cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan, split_space(),
+                           stream());
+    if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
+    return;
   }
   auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
   const int64_t step = round_down(slab_bytes() / (in.cols * 2), WeightFormat::kPanelRows);
@@ -268,6 +319,7 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, cons
     dense_.run(x.type, x.data, x.stride, in.rows, in.cols, slab, count, bias ? bias + row : nullptr,
                y + row, ldy, stream());
   }
+  if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
 }
 
 void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, Made& made, const std::byte* w,

@@ -34,22 +34,32 @@ bool multiplies_fp8(const RunnerParts& parts, const WeightFormat& format) {
 
 // Rounding to fp8 wants all of a row first, and so does one scale for a whole row where several
 // blocks write it: done where it is multiplied.
-RunnerFusing fusing_of(const RunnerParts& parts) {
+RunnerFusing fusing_of(const RunnerParts& parts, bool has_bf16) {
   using Kind = Operator::Kind;
   RunnerFusing fusing;
   fusing.has_rotating_attention = true;
   fusing.puts_off_additions = true;
-  fusing.input_of = [parts](const WeightFormat& format, bool has_own_rows) -> ProductInput {
+  fusing.input_of = [parts, has_bf16](const WeightFormat& format,
+                                      bool has_own_rows) -> ProductInput {
     if (!has_own_rows || (!format.is_quantised() && format.dtype == DType::kF32)) return {};
     if (multiplies_int8(parts, format)) return {ProductInput::Narrow::kNone, true};
     if (multiplies_fp8(parts, format)) return {ProductInput::Narrow::kFp8, true};
-    return {ProductInput::Narrow::k16Bit, false};
+    const bool is_bf16 =
+        narrow_type_of(format, parts.model->shape().weight_dtype, has_bf16) == DType::kBF16;
+    return {is_bf16 ? ProductInput::Narrow::kBF16 : ProductInput::Narrow::kF16, false};
   };
   const auto writes_copies = [](Kind writer) {
     return writer == Kind::kNormHidden || writer == Kind::kNorm || writer == Kind::kActivate ||
            writer == Kind::kGate;
   };
-  fusing.writes_narrow = [=](Kind writer, const WeightShape&) { return writes_copies(writer); };
+  // Rows of a norm are within f16's range; of any others the product finds the scale first.
+  const ModelShape* const model = &parts.model->shape();
+  fusing.writes_narrow = [=](Kind writer, const WeightShape& weight) {
+    const bool is_norm = writer == Kind::kNormHidden || writer == Kind::kNorm;
+    return writes_copies(writer) &&
+           (is_norm || narrow_type_of(model->format_of(weight), model->weight_dtype, has_bf16) ==
+                           DType::kBF16);
+  };
   fusing.writes_codes = [=](Kind writer, const WeightShape& weight) {
     if (!writes_copies(writer) || !multiplies_int8(parts, weight.quantised)) return false;
     const bool has_whole_rows = writer == Kind::kNormHidden || writer == Kind::kNorm;
@@ -62,7 +72,13 @@ RunnerFusing fusing_of(const RunnerParts& parts) {
 
 CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<std::byte> workspace,
                        std::span<std::byte> host_workspace, bool uses_graphs)
-    : OperatorRunner(parts, fusing_of(parts)),
+    : CudaRunner(cuda::DeviceScope(device.index()), parts, device, workspace, host_workspace,
+                 uses_graphs) {}
+
+CudaRunner::CudaRunner(const cuda::DeviceScope&, const RunnerParts& parts, CudaDevice& device,
+                       std::span<std::byte> workspace, std::span<std::byte> host_workspace,
+                       bool uses_graphs)
+    : OperatorRunner(parts, fusing_of(parts, device.properties().has_bf16)),
       device_(device),
       need_{&parts.model->shape(),     parts.attention,
             parts.micro_batch_tokens,  device.properties().multiprocessors,
@@ -79,9 +95,6 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                                                              : cuda::Waiting::kSleeps),
       input_is_down_(waiting_),
       queued_is_done_(waiting_),
-      narrow_type_(parts.model->shape().weight_dtype == DType::kBF16 && device.properties().has_bf16
-                       ? DType::kBF16
-                       : DType::kF16),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       attention_(parts.attention.size()),
       // A graph has the pages of a recurrent state in it, and passes have others; a mixture's
@@ -100,6 +113,7 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
 
 CudaRunner::~CudaRunner() {
   try {
+    const cuda::DeviceScope scope(device_.index());
     cuda::synchronize(stream());
   } catch (const Error&) {
     // Told by the task that queued it.
@@ -121,8 +135,9 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
     if (shape.sinks) shape.sinks = host_vectors_.sinks.at(shape.sinks).data();
     return host_.attention(task, batch, sublayer_of(task).state, shape);
   }
-  cuda::use_device(device_.index());
+  const cuda::DeviceScope scope(device_.index());
   begin(task, batch, batch_index, consumer);
+  if (!scales_norms_) scales_norms_ = has_large_norms();
   // Staging that queued tasks read is not written again before they have run.
   if (!tables_.has_room(task_table_bytes(need_))) wait_for_stream();
   if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
@@ -137,6 +152,8 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
     step_ = PassGraphs::Step::kRun;
     throw;
   }
+  if (std::string notice = dense_.take_notice(); !notice.empty())
+    device_.notices()->add(std::move(notice));
   // An adapter's memory is free when its sequences have ended: nothing that has been queued may
   // still read it then. Logits are waited for.
   const bool has_no_logits = sublayer_->kind == SublayerKind::kHead && rows_ == 0;

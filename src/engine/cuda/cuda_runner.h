@@ -40,6 +40,9 @@ class CudaRunner final : public OperatorRunner {
            LogitsConsumer& consumer) override;
 
  private:
+  CudaRunner(const cuda::DeviceScope& scope, const RunnerParts& parts, CudaDevice& device,
+             std::span<std::byte> workspace, std::span<std::byte> host_workspace, bool uses_graphs);
+
   void gather_tokens(const Operator& op, Rows out) override;
   void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;
@@ -94,16 +97,23 @@ class CudaRunner final : public OperatorRunner {
   struct Made {
     bool narrow = false;
     bool codes = false;
+    bool is_unscaled = false;  ///< `narrow` was made by a norm
   };
-  static Made made_of(const Operator& op) noexcept {
-    return {op.narrow != InputCopy::kMake, op.codes != InputCopy::kMake};
-  }
-  /// The copy of `in` that a product takes, made unless it is there; `as_fp8`: of its values
-  /// rounded to fp8 activations.
-  cuda::Rows16 narrowed(Rows in, Made& made, bool as_fp8 = false);
+  Made made_of(const Operator& op) const noexcept;
+  /// What products with matrices of `format` take: f16 where the matrix is, or the GPU has no bf16.
+  DType narrow_type(const WeightFormat& format) const noexcept;
+  /// Whether some norm's rows may be beyond f16's range: sqrt(columns) times its gains.
+  bool has_large_norms();
+  /// The copy of `in` that a product with a matrix of `format` takes, made unless it is there;
+  /// `as_fp8`: of its values rounded to fp8 activations.
+  struct Narrowed {
+    cuda::Rows16 rows;
+    const float* scales = nullptr;  ///< of its rows; null: there are none
+  };
+  Narrowed narrowed(Rows in, const WeightFormat& format, Made& made, bool as_fp8 = false);
   cuda::Fp8Rows fp8_codes(Rows in, const WeightFormat& format, Made& made);
   cuda::Int8Rows quantised(Rows in, const WeightFormat& format, Made& made);
-  cuda::Rows16 narrow_area(int64_t cols) const noexcept;
+  cuda::Rows16 narrow_area(int64_t cols, DType type) const noexcept;
   bool multiplies_int8(const WeightFormat& format) const noexcept;
   bool multiplies_fp8(const WeightFormat& format) const noexcept;
   /// What an operator makes of `rows` as it writes them.
@@ -167,7 +177,9 @@ class CudaRunner final : public OperatorRunner {
   cuda::Waiting waiting_;
   cuda::Event input_is_down_;
   cuda::Event queued_is_done_;
-  DType narrow_type_;
+  /// Whether copies in f16 are scaled row by row even where a norm has written the rows; known when
+  /// the weights are there.
+  std::optional<bool> scales_norms_;
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
   std::vector<std::optional<AttentionTables>> attention_;  // by group, that all its layers share

@@ -57,7 +57,7 @@ int64_t narrow_bytes(const DeviceNeed& need) {
   for_each_matrix(need, [&](const WeightShape& weight) {
     bytes = std::max(bytes, need.tokens * narrow_stride(weight.cols) * 2);
   });
-  return bytes;
+  return bytes + need.tokens * 4;
 }
 
 bool multiplies_fp8(const DeviceNeed& need, const WeightShape& weight) {
@@ -166,6 +166,11 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept {
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }
 
 int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept { return columns + 4 * rows; }
+
+DType narrow_type_of(const WeightFormat& format, DType plain_weights, bool has_bf16) noexcept {
+  if (!format.is_quantised()) return format.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  return plain_weights == DType::kBF16 && has_bf16 ? DType::kBF16 : DType::kF16;
+}
 
 int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, kernels::kMostKColumns); }
 

@@ -31,7 +31,7 @@ struct DeviceNeed {
 
 struct DeviceAreas {
   std::span<std::byte> rows;      ///< slots of programs, f32
-  std::span<std::byte> narrow;    ///< 16-bit copy of the input of linear layers
+  std::span<std::byte> narrow;    ///< 16-bit copy of the input of linear layers, and its scales
   std::span<std::byte> codes;     ///< the same in 8 bits, of kInt8 and kFp8 activations
   std::span<std::byte> linear;    ///< partial sums, or dequantised rows
   std::span<std::byte> counters;  ///< of split sums: zeros before the first product
@@ -68,6 +68,10 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept;
 int64_t logit_rows(const DeviceNeed& need) noexcept;
 /// Bytes of one row of W in a dense product of codes: they, and a sum for each of `rows` rows of x.
 int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept;
+/// Of the rows that a matrix of `format` (plain or quantised) is multiplied with. Codes take bf16
+/// in a model whose plain weights are of it, else f16, whose rows have a scale each where they need
+/// it.
+DType narrow_type_of(const WeightFormat& format, DType plain_weights, bool has_bf16) noexcept;
 /// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
 int64_t narrow_stride(int64_t cols) noexcept;
 

@@ -136,7 +136,7 @@ std::string GpuDirectEngine::report(const std::string& library) {
 GpuDirectEngine::GpuDirectEngine(int gpu, const std::string& library,
                                  const io::FileEngineOptions& asked)
     : QueuedEngine(with_threads(asked), with_threads(asked).threads), gpu_(gpu) {
-  cuda::use_device(gpu);
+  const cuda::DeviceScope scope(gpu);
   library_ = std::make_shared<Library>(library);
   try {
     while (static_cast<int>(threads_.size()) < options().threads)
@@ -174,7 +174,7 @@ void GpuDirectEngine::write(std::span<const io::Extent>, io::Completion) {
 }
 
 int64_t GpuDirectEngine::register_memory(std::span<std::byte> memory) {
-  cuda::use_device(gpu_);
+  const cuda::DeviceScope scope(gpu_);
   const Library::Status status = library_->register_memory(memory);
   if (status.error != 0) {  // a small window to the GPU's memory, say: it then copies
     log(fmt::format("GPUDirect: {} of GPU memory can't be mapped ({})",

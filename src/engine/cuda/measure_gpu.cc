@@ -43,7 +43,8 @@ class Measurement {
 
   void link(policy::Link& link) {
     Arena host("host memory", 4 * options_.link_bytes, device_.host_memory_source());
-    const Buffer below = host.allocate(2 * options_.link_bytes, "copies to measure");
+    const Buffer below =
+        host.allocate(2 * options_.link_bytes, "copies to measure", Registration::kWhole);
     const Buffer above = device_.memory().allocate(2 * options_.link_bytes, "copies to measure");
     fill_values(DType::kF32, above.size() / 4, above.data(), stream_);
     cuda::copy_to_host(below.data(), above.data(), above.size(), stream_);
@@ -125,7 +126,7 @@ policy::Profile measure_gpu(const policy::Profile& machine, CudaDevice& device,
                             const MeasureGpuOptions& options) {
   policy::Profile out = machine;
   out.name = machine.name + " with " + device.properties().name;
-  cuda::use_device(device.index());
+  const cuda::DeviceScope scope(device.index());
   Measurement measurement(device, options);
   out.device.emplace();
   measurement.warm_up();

@@ -36,7 +36,7 @@ RunnerFusing fusing_of(const RunnerParts& parts) {
   fusing.input_of = [parts](const WeightFormat& format, bool has_own_rows) {
     const bool is_narrow =
         parts.compute.compute == kernels::Compute::kBF16 && !parts.takes_f32(format);
-    return ProductInput{is_narrow ? ProductInput::Narrow::k16Bit : ProductInput::Narrow::kNone,
+    return ProductInput{is_narrow ? ProductInput::Narrow::kBF16 : ProductInput::Narrow::kNone,
                         has_own_rows};
   };
   fusing.writes_narrow = [](Operator::Kind, const WeightShape&) { return false; };

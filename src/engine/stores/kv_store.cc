@@ -218,8 +218,13 @@ void KvStore::copy_page(int32_t group_index, const PageRef& from, const PageRef&
   // In the swap space a page's layers lie one behind the other: one request for many.
   const int64_t together =
       is_in_memory ? layers : std::clamp<int64_t>(kMostBetween / block, 1, layers);
-  if (!is_in_memory && static_cast<int64_t>(between_.size()) < together * block)
-    between_ = io::AlignedMemory(together * block);
+  if (!is_in_memory && between_.size() < together * block) {
+    between_ = {};
+    const int64_t bytes = round_up(together * block, 4096);
+    between_memory_.emplace("memory of pages under way", bytes,
+                            device ? device->host_memory_source() : nullptr);
+    between_ = between_memory_->allocate(bytes, "pages under way");
+  }
   const int64_t swapped = (is_saved ? to.slot : from.slot) * layers * block;
   for (int64_t first = 0; first < layers; first += together) {
     const int64_t count = std::min(together, layers - first);

@@ -143,7 +143,9 @@ class KvStore {
   Buffer fresh_;         // [page]
   Buffer host_staging_;  // [slot][page on disk in micro-batch]
   bool is_registered_ = false;
-  io::AlignedMemory between_;  // what passes from one place to another
+  // What passes from one place to another: in memory that the device's copies may go from and to.
+  std::optional<Arena> between_memory_;
+  Buffer between_;
 };
 
 }  // namespace sluice

@@ -86,6 +86,43 @@ nlohmann::json rope_scaling(const GgufKeys& keys, const GgufDecoderKind& kind, c
   return {{"rope_type", "linear"}, {"factor", factor}};
 }
 
+// What changes nothing: keys that no reader of the format uses to compute, and features that are
+// off, by the value that says so.
+bool is_neutral(const GgufKeys& keys, const std::string& p, const std::string& own) {
+  constexpr std::string_view kOfNoUse[] = {
+      "pooling_type",     "classifier.output_labels", "features_length", "dense_2_feat_in",
+      "dense_2_feat_out", "dense_3_feat_in",          "dense_3_feat_out"};
+  struct Off {
+    std::string_view key;
+    double value;
+  };
+  constexpr Off kOff[] = {{"attention.sliding_window", 0},
+                          {"attention.clamp_kqv", 0},
+                          {"attention.max_alibi_bias", 0},
+                          {"attention.scale", 0},
+                          {"attention.shared_kv_layers", 0},
+                          {"attn_logit_softcapping", 0},
+                          {"final_logit_softcapping", 0},
+                          {"router_logit_softcapping", 0},
+                          {"logit_scale", 1},
+                          {"embedding_scale", 1},
+                          {"residual_scale", 1},
+                          {"expert_shared_count", 0},
+                          {"expert_group_count", 0},
+                          {"expert_group_used_count", 0},
+                          {"expert_feed_forward_length", 0},
+                          {"expert_weights_scale", 1},
+                          {"leading_dense_block_count", 0},
+                          {"nextn_predict_layers", 0},
+                          {"rope.scaling.yarn_log_multiplier", 0}};
+  if (own == "attention.causal") return keys.boolean(p + own).value_or(true);
+  if (own == "use_parallel_residual") return !keys.boolean(p + own).value_or(false);
+  if (std::find(std::begin(kOfNoUse), std::end(kOfNoUse), own) != std::end(kOfNoUse)) return true;
+  const auto* off = std::find_if(std::begin(kOff), std::end(kOff),
+                                 [&](const Off& one) { return one.key == own; });
+  return off != std::end(kOff) && keys.number(p + own) == off->value;
+}
+
 // What the architecture's keys may say beside those that are read: sizes that tensors show, and
 // features that are off.
 void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p,
@@ -127,7 +164,8 @@ void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, cons
     const std::string own = name.substr(p.size());
     if (std::find(std::begin(kRead), std::end(kRead), own) == std::end(kRead) &&
         !is_of_experts(own) && !(kind.has_yarn && own.starts_with("rope.scaling.yarn_beta_")) &&
-        std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end())
+        std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end() &&
+        !is_neutral(keys, p, own))
       keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
                   "convert the Hugging Face checkpoint of the model instead");
   }
@@ -230,9 +268,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
           kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, head_dim);
       !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
-  for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},
-                                     std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"}})
-    if (const auto id = keys.integer(theirs)) config[ours] = *id;
+  keys.add_ends(config);
   return config;
 }
 

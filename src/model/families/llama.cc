@@ -23,7 +23,8 @@ std::string llama_of_gguf(const GgufKeys& keys) {
                                 .renormalises = true,
                                 .always_does_so = true})
         .dump(2);
-  nlohmann::json config = gguf_decoder_config(keys, {"LlamaForCausalLM", "llama"});
+  nlohmann::json config = gguf_decoder_config(
+      keys, {.architecture = "LlamaForCausalLM", .model_type = "llama", .has_yarn = true});
   config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;
   return config.dump(2);

@@ -14,7 +14,9 @@ std::unique_ptr<FamilyModel> make_qwen2(const ModelConfig& config) {
 }
 
 std::string qwen2_of_gguf(const GgufKeys& keys) {
-  return gguf_decoder_config(keys, {"Qwen2ForCausalLM", "qwen2"}).dump(2);
+  return gguf_decoder_config(
+             keys, {.architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .has_yarn = true})
+      .dump(2);
 }
 
 constexpr DecoderKind kQwen2{"Qwen2ForCausalLM", "qwen2", 151643, 151643};

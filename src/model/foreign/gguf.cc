@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 #include "src/model/foreign/ggml_blocks.h"
+#include "src/model/foreign/gguf_keys.h"
 #include "src/model/foreign/gguf_names.h"
 
 namespace sluice {
@@ -155,10 +156,9 @@ class GgufWeights final : public ForeignWeights {
       : checkpoint_(checkpoint), k_types_(k_types) {
     const io::TensorEntry* table = checkpoint.find("token_embd.weight");
     if (table && table->blocks == BlockType::kNone) plain_ = table->dtype;
-    const nlohmann::json& keys = checkpoint.gguf_metadata();
-    const std::string architecture = keys.value("general.architecture", std::string());
-    if (architecture.starts_with("qwen35"))
-      tiles_ = keys.value(architecture + ".ssm.group_count", int64_t{0});
+    const GgufKeys keys(checkpoint);
+    if (keys.architecture().starts_with("qwen35"))
+      tiles_ = keys.integer(keys.prefix() + "ssm.group_count").value_or(0);
   }
 
   std::string method() const override { return "GGUF"; }

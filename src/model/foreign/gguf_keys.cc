@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "io/files/input_file.h"
 #include "src/base/error.h"
+#include "src/model/foreign/gguf_ends.h"
 
 namespace sluice {
 
@@ -27,20 +29,15 @@ void GgufKeys::wrong(const std::string& key, const char* wanted) const {
   refuse(fmt::format("key {} is not {}", key, wanted), "download the file again");
 }
 
-const nlohmann::json* GgufKeys::find(const std::string& key) const {
-  const nlohmann::json& metadata = checkpoint_.gguf_metadata();
-  const auto found = metadata.find(key);
-  return found == metadata.end() ? nullptr : &*found;
+const nlohmann::json* GgufKeys::find(const std::string& key, const char* wanted) const {
+  if (checkpoint_.gguf_metadata().find_array(key)) wrong(key, wanted);
+  return checkpoint_.gguf_metadata().find(key);
 }
 
-std::vector<std::string> GgufKeys::names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, value] : checkpoint_.gguf_metadata().items()) out.push_back(name);
-  return out;
-}
+std::vector<std::string> GgufKeys::names() const { return checkpoint_.gguf_metadata().names(); }
 
 std::string GgufKeys::text_or(const std::string& key, std::string fallback) const {
-  const nlohmann::json* value = find(key);
+  const nlohmann::json* value = find(key, "a text");
   if (!value) return fallback;
   if (!value->is_string()) wrong(key, "a text");
   return value->get<std::string>();
@@ -53,39 +50,48 @@ int64_t GgufKeys::number_of(const std::string& key, const nlohmann::json& value)
   return value.get<int64_t>();
 }
 
-std::vector<int64_t> GgufKeys::integers(const std::string& key, int64_t count) const {
-  const nlohmann::json* value = find(key);
-  if (!value) return {};
-  if (!value->is_array())
-    return std::vector<int64_t>(static_cast<size_t>(count), number_of(key, *value));
-  if (std::ssize(*value) != count) wrong(key, "a number for each layer");
-  std::vector<int64_t> out;
-  for (const nlohmann::json& one : *value) out.push_back(number_of(key, one));
+std::vector<int64_t> GgufKeys::of_array(const std::string& key, const io::GgufArray& array) const {
+  if (!array.is_of_integers()) wrong(key, "a whole number");
+  std::vector<int64_t> out = array.integers();
+  for (const int64_t one : out)
+    if (one > INT32_MAX) wrong(key, "a number below 2^31");
   return out;
+}
+
+std::vector<int64_t> GgufKeys::integers(const std::string& key, int64_t count) const {
+  if (const io::GgufArray* array = checkpoint_.gguf_metadata().find_array(key)) {
+    if (array->size() != count) wrong(key, "a number for each layer");
+    return of_array(key, *array);
+  }
+  const nlohmann::json* value = checkpoint_.gguf_metadata().find(key);
+  if (!value) return {};
+  return std::vector<int64_t>(static_cast<size_t>(count), number_of(key, *value));
 }
 
 std::vector<bool> GgufKeys::booleans(const std::string& key, int64_t count) const {
-  const nlohmann::json* value = find(key);
-  if (!value) return {};
-  if (value->is_boolean()) return std::vector<bool>(static_cast<size_t>(count), value->get<bool>());
-  if (!value->is_array() || std::ssize(*value) < count) wrong(key, "true or false for each layer");
-  std::vector<bool> out;
-  for (const nlohmann::json& one : *value) {
-    if (!one.is_boolean()) wrong(key, "true or false for each layer");
-    if (std::ssize(out) < count) out.push_back(one.get<bool>());
+  const char* const wanted = "true or false for each layer";
+  if (const io::GgufArray* array = checkpoint_.gguf_metadata().find_array(key)) {
+    if (!array->is_of_booleans() || array->size() < count) wrong(key, wanted);
+    std::vector<bool> out = array->booleans();
+    out.resize(static_cast<size_t>(count));
+    return out;
   }
-  return out;
+  const nlohmann::json* value = checkpoint_.gguf_metadata().find(key);
+  if (!value) return {};
+  if (!value->is_boolean()) wrong(key, wanted);
+  return std::vector<bool>(static_cast<size_t>(count), value->get<bool>());
 }
 
 std::optional<int64_t> GgufKeys::integer(const std::string& key) const {
-  const nlohmann::json* value = find(key);
-  if (!value) return std::nullopt;
-  if (value->is_array() && !value->empty()) {
-    for (const nlohmann::json& one : *value)
-      if (one != value->front())
-        refuse(fmt::format("{} differs from layer to layer", key), "such models are not read");
-    value = &value->front();
+  if (const io::GgufArray* array = checkpoint_.gguf_metadata().find_array(key)) {
+    if (array->size() == 0) wrong(key, "a whole number");
+    const std::vector<int64_t> all = of_array(key, *array);
+    if (std::count(all.begin(), all.end(), all.front()) != std::ssize(all))
+      refuse(fmt::format("{} differs from layer to layer", key), "such models are not read");
+    return all.front();
   }
+  const nlohmann::json* value = checkpoint_.gguf_metadata().find(key);
+  if (!value) return std::nullopt;
   return number_of(key, *value);
 }
 
@@ -105,17 +111,26 @@ int64_t GgufKeys::need_size(const char* own) const {
 }
 
 std::optional<bool> GgufKeys::boolean(const std::string& key) const {
-  const nlohmann::json* value = find(key);
+  const nlohmann::json* value = find(key, "true or false");
   if (!value) return std::nullopt;
   if (!value->is_boolean()) wrong(key, "true or false");
   return value->get<bool>();
 }
 
 std::optional<double> GgufKeys::number(const std::string& key) const {
-  const nlohmann::json* value = find(key);
+  const nlohmann::json* value = find(key, "a number");
   if (!value) return std::nullopt;
   if (!value->is_number()) wrong(key, "a number");
   return value->get<double>();
+}
+
+void GgufKeys::add_ends(nlohmann::json& config) const {
+  const io::GgufMetadata& metadata = checkpoint_.gguf_metadata();
+  if (const auto begin = gguf_begin_token(metadata)) config["bos_token_id"] = *begin;
+  std::vector<int32_t> ids;
+  for (const EndToken& end : gguf_end_tokens(metadata)) ids.push_back(end.id);
+  if (ids.size() == 1) config["eos_token_id"] = ids.front();
+  if (ids.size() > 1) config["eos_token_id"] = ids;
 }
 
 std::vector<float> GgufKeys::read_vector(const io::TensorEntry& tensor, int64_t count) const {

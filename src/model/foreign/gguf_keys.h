@@ -33,6 +33,9 @@ class GgufKeys {
   const std::string& architecture() const noexcept { return architecture_; }
   std::string prefix() const { return architecture_ + "."; }
 
+  /// "bos_token_id" and "eos_token_id" of a config.json: a list where several tokens end answers.
+  void add_ends(nlohmann::json& config) const;
+
   /// Null when there is none.
   const io::TensorEntry* tensor(const std::string& name) const { return checkpoint_.find(name); }
   /// The elements of a small f32 vector. Errors: kFile when it is none of `count`.
@@ -41,7 +44,9 @@ class GgufKeys {
   [[noreturn]] void refuse(const std::string& problem, const std::string& mend) const;
 
  private:
-  const nlohmann::json* find(const std::string& key) const;
+  // Null when absent; an array is not what is wanted.
+  const nlohmann::json* find(const std::string& key, const char* wanted) const;
+  std::vector<int64_t> of_array(const std::string& key, const io::GgufArray& array) const;
   int64_t number_of(const std::string& key, const nlohmann::json& value) const;
   [[noreturn]] void wrong(const std::string& key, const char* wanted) const;
 

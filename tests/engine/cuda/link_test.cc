@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/shim/host_driver.h"
@@ -61,12 +62,12 @@ policy::Policy three_tiers(policy::AttentionPlace attention) {
 std::map<uint64_t, Answer> run(const std::optional<policy::Policy>& policy,
                                const std::vector<GenerationRequest>& requests,
                                EngineStats* stats = nullptr, std::string* warning = nullptr,
-                               std::string* report = nullptr) {
+                               std::string* report = nullptr, int gpu = 0) {
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
   options.kv_dtype = DType::kF16;
   options.policy = policy;
-  options.backend = std::make_shared<CudaBackend>(0, 256 * kMiB);
+  options.backend = std::make_shared<CudaBackend>(gpu, 256 * kMiB);
   if (warning) options.warn = [warning](std::string_view line) { *warning += line; };
   const auto engine = Engine::open(fixture_model("stories260k"), options);
   ListSource source(requests);
@@ -154,8 +155,8 @@ bool can_fault_in() {
 
 TEST(CudaPinning, IsDoneInPiecesOfMemoryThatIsThere) {
   const Counts before = cuda::host::counts();
-  PinnedSource source({.piece = 4 * kMiB, .whole = 8 * kMiB});
-  std::byte* memory = source.take(10 * kMiB);
+  PinnedSource source(0, {.piece = 4 * kMiB});
+  std::byte* memory = source.take(10 * kMiB, Registration::kInPieces);
   ASSERT_NE(memory, nullptr);
   const Counts after = cuda::host::counts();
   EXPECT_EQ(after.registrations - before.registrations, 3);
@@ -173,32 +174,37 @@ TEST(CudaPinning, IsDoneInPiecesOfMemoryThatIsThere) {
 
 TEST(CudaPinning, KeepsThePiecesThatTheSystemGrants) {
   const Refusing refusing({.pinned_bytes = 9 * kMiB});
-  PinnedSource source({.piece = 4 * kMiB, .whole = 8 * kMiB});
-  std::byte* memory = source.take(20 * kMiB);
+  PinnedSource source(0, {.piece = 4 * kMiB});
+  std::byte* memory = source.take(20 * kMiB, Registration::kInPieces);
   EXPECT_EQ(source.pinned_bytes(), 8 * kMiB);
   EXPECT_EQ(source.pageable_bytes(), 12 * kMiB);
-  std::vector<std::pair<int64_t, int64_t>> parts;
+  using Parts = std::vector<std::tuple<int64_t, int64_t, bool>>;
   const auto cut = [&](int64_t at, int64_t bytes) {
-    parts.clear();
-    source.cut(memory + at, bytes,
-               [&](int64_t offset, int64_t count) { parts.emplace_back(offset, count); });
+    Parts parts;
+    source.cut(memory + at, bytes, [&](int64_t offset, int64_t count, bool is_pinned) {
+      parts.emplace_back(offset, count, is_pinned);
+    });
     return parts;
   };
-  using Parts = std::vector<std::pair<int64_t, int64_t>>;
-  EXPECT_EQ(cut(0, 100), (Parts{{0, 100}}));
-  EXPECT_EQ(cut(8 * kMiB - 40, 100), (Parts{{0, 40}, {40, 60}}));
-  EXPECT_EQ(cut(8 * kMiB, 100), (Parts{{0, 100}}));
-  EXPECT_EQ(cut(8 * kMiB - 100, 100), (Parts{{0, 100}}));
+  EXPECT_EQ(cut(0, 100), (Parts{{0, 100, true}}));
+  EXPECT_EQ(cut(4 * kMiB - 40, 100), (Parts{{0, 40, true}, {40, 60, true}}));
+  EXPECT_EQ(cut(4 * kMiB, 4 * kMiB), (Parts{{0, 4 * kMiB, true}}));
+  EXPECT_EQ(cut(8 * kMiB - 40, 100), (Parts{{0, 40, true}, {40, 60, false}}));
+  EXPECT_EQ(cut(8 * kMiB, 100), (Parts{{0, 100, false}}));
+  EXPECT_EQ(cut(8 * kMiB - 100, 100), (Parts{{0, 100, true}}));
+  EXPECT_EQ(cut(1, 20 * kMiB - 1), (Parts{{0, 4 * kMiB - 1, true},
+                                          {4 * kMiB - 1, 4 * kMiB, true},
+                                          {8 * kMiB - 1, 12 * kMiB, false}}));
   // A range that others copy from and to as they like is locked as a whole or not at all.
-  std::byte* small = source.take(4 * kMiB);
+  std::byte* small = source.take(4 * kMiB, Registration::kWhole);
   EXPECT_EQ(source.pinned_bytes(), 8 * kMiB);
   EXPECT_EQ(source.pageable_bytes(), 16 * kMiB);
   source.give_back(small, 4 * kMiB);
   source.give_back(memory, 20 * kMiB);
   EXPECT_EQ(source.pageable_bytes(), 0);
   // Two pieces would be granted, the third is not: none is kept.
-  PinnedSource wholes({.piece = 4 * kMiB, .whole = 12 * kMiB});
-  memory = wholes.take(12 * kMiB);
+  PinnedSource wholes(0, {.piece = 4 * kMiB});
+  memory = wholes.take(12 * kMiB, Registration::kWhole);
   EXPECT_EQ(wholes.pinned_bytes(), 0);
   EXPECT_EQ(wholes.pageable_bytes(), 12 * kMiB);
   EXPECT_EQ(cuda::host::pinned_bytes_in_use(), 0);
@@ -207,7 +213,7 @@ TEST(CudaPinning, KeepsThePiecesThatTheSystemGrants) {
 
 TEST(CudaPinning, TransfersAcrossWhatIsLockedAndWhatIsNot) {
   const Refusing refusing({.pinned_bytes = 8 * kKiB});
-  CudaDevice device(0, 16 * kMiB, {.piece = 4 * kKiB, .whole = 4 * kKiB});
+  CudaDevice device(0, 16 * kMiB, {.piece = 4 * kKiB});
   Arena host("host", kMiB, device.host_memory_source());
   const Buffer from = host.allocate(32 * kKiB, "test");
   const Buffer back = host.allocate(32 * kKiB, "test");
@@ -224,6 +230,168 @@ TEST(CudaPinning, TransfersAcrossWhatIsLockedAndWhatIsNot) {
     copy(back.data(), there.data(), 6000);
   });
   EXPECT_EQ(std::memcmp(from.data(), back.data(), 32 * kKiB), 0);
+}
+
+// CUDA takes no copy that begins in one registration and ends in the next.
+TEST(CudaPinning, CopiesAreCutWherePiecesEnd) {
+  constexpr int64_t kBytes = 64 * kKiB;
+  for (const bool refuses_batches : {false, true}) {
+    const Refusing refusing({.batches = refuses_batches});
+    CudaDevice device(0, 16 * kMiB, {.piece = 8 * kKiB});
+    Arena host("host", kMiB, device.host_memory_source());
+    const Buffer from = host.allocate(kBytes, "test");
+    const Buffer back = host.allocate(kBytes, "test");
+    const Buffer there = device.memory().allocate(kBytes, "test");
+    for (int64_t i = 0; i < kBytes; ++i) from.data()[i] = static_cast<std::byte>(i * 31 % 253);
+    device.load(there.data(), from.data(), 20000);
+    device.transfer(Direction::kUp, kBytes - 20000, [&](const Device::Copy& copy) {
+      copy(there.data() + 20000, from.data() + 20000, 30000);
+      copy(there.data() + 60000, from.data() + 60000, kBytes - 60000);
+      copy(there.data() + 50000, from.data() + 50000, 10000);
+    });
+    device.transfer(Direction::kDown, kBytes, [&](const Device::Copy& copy) {
+      copy(back.data() + 1, there.data() + 1, kBytes - 1);
+      copy(back.data(), there.data(), 1);
+    });
+    EXPECT_EQ(std::memcmp(from.data(), back.data(), kBytes), 0);
+    // What a driver does not take is said, once.
+    EXPECT_EQ(device.notices()->take().size(), refuses_batches ? 1u : 0u);
+    EXPECT_TRUE(device.notices()->take().empty());
+  }
+}
+
+// Memory of which CUDA knows nothing goes in no batch, and batches go on.
+TEST(CudaPinning, WhatIsNoMemoryOfTheSourceIsCopiedByItself) {
+  CudaDevice device(0, 16 * kMiB);
+  const Buffer there = device.memory().allocate(8 * kKiB, "test");
+  std::vector<std::byte> from(8 * kKiB, std::byte{3}), back(8 * kKiB);
+  device.transfer(Direction::kUp, 8 * kKiB, [&](const Device::Copy& copy) {
+    copy(there.data(), from.data(), 4000);
+    copy(there.data() + 5000, from.data() + 5000, 3000);
+  });
+  device.transfer(Direction::kDown, 3000, [&](const Device::Copy& copy) {
+    copy(back.data() + 5000, there.data() + 5000, 3000);
+  });
+  EXPECT_EQ(back[6000], std::byte{3});
+  EXPECT_TRUE(device.notices()->take().empty());
+}
+
+// What the stand-in refuses as CUDA does.
+TEST(CudaDriver, RefusesWhatCudaRefuses) {
+  std::byte* const memory = map_memory(16 * kKiB);
+  std::memset(memory, 1, 16 * kKiB);
+  const cuda::OwnedStream stream;
+  const cuda::Stream queue = stream.get();
+  const cuda::DeviceMemory there(8 * kKiB), beside(4 * kKiB);
+  {
+    const cuda::PinnedRange first(memory, 4 * kKiB), second(memory + 4 * kKiB, 4 * kKiB);
+    // Two registrations, or one in part; in rows too.
+    EXPECT_THROW(cuda::copy_to_device(there.data(), memory + 4000, 200, queue), Error);
+    EXPECT_THROW(cuda::copy_to_host(memory + 8000, there.data(), 400, queue), Error);
+    EXPECT_THROW(cuda::copy_rows(there.data(), 1024, memory, 1024, 512, 5, queue), Error);
+    EXPECT_NO_THROW(cuda::copy_rows(there.data(), 1024, memory, 1024, 512, 4, queue));
+    EXPECT_THROW(cuda::PinnedRange(memory + 2048, 4 * kKiB), Error);
+    EXPECT_THROW(cuda::PinnedRange(memory, 0), Error);
+    // A batch takes page-locked memory alone.
+    const std::vector<cuda::Copy> batch{{there.data(), memory, 16},
+                                        {there.data() + 64, memory + 9000, 16}};
+    EXPECT_THROW(cuda::copy_batch(batch, queue), Error);
+    cuda::synchronize(queue);
+  }
+  // Beyond an allocation; rows beyond it; a host address as the device's and the other way.
+  EXPECT_THROW(cuda::copy_to_device(there.data() + 8000, memory, 400, queue), Error);
+  EXPECT_THROW(cuda::copy_rows(there.data(), 4096, memory, 4096, 4096, 3, queue), Error);
+  EXPECT_THROW(cuda::copy_rows(there.data(), 100, memory, 4096, 400, 3, queue), Error);
+  EXPECT_THROW(cuda::copy_on_device(there.data(), beside.data(), 5000, queue), Error);
+  EXPECT_THROW(cuda::copy_on_device(there.data(), memory, 16, queue), Error);
+  EXPECT_THROW(cuda::copy_to_device(memory, there.data(), 16, queue), Error);
+  EXPECT_THROW(cuda::fill_zero(memory, 16, queue), Error);
+  EXPECT_THROW(cuda::fill_zero(there.data(), 9000, queue), Error);
+  EXPECT_THROW(cuda::DeviceMemory(int64_t{9} << 30), Error);
+  // A kernel that is given host memory.
+  auto* const floats = reinterpret_cast<float*>(there.data());
+  EXPECT_THROW(cuda::add_inplace(floats, reinterpret_cast<float*>(memory), 16, queue), Error);
+  // Nothing is reserved, and nothing that is not page-locked is copied, while a stream is recorded.
+  for (const int what : {0, 1}) {
+    cuda::Graph::begin(queue);
+    if (what == 0) {
+      EXPECT_THROW(cuda::DeviceMemory(4096), Error);
+    } else {
+      EXPECT_THROW(cuda::copy_to_device(there.data(), memory, 16, queue), Error);
+    }
+    EXPECT_THROW(cuda::Graph::end(queue), Error);
+  }
+  cuda::synchronize(queue);
+  unmap_memory(memory, 16 * kKiB);
+}
+
+TEST(CudaDriverDeathTest, EndsWhoTouchesTheMemoryOfAGpu) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers look at the ends of allocations instead";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const cuda::DeviceMemory there(4096);
+  EXPECT_DEATH(*const_cast<volatile std::byte*>(there.data()) = std::byte{1},
+               "a host thread touched device memory");
+}
+
+// Several GPUs while it lives.
+class Devices {
+ public:
+  explicit Devices(int count) { cuda::host::set_devices(count); }
+  ~Devices() { cuda::host::set_devices(1); }
+};
+
+TEST(CudaDriver, HandlesBelongToADevice) {
+  const Devices two(2);
+  const cuda::OwnedStream first;
+  cuda::Event event;
+  const cuda::DeviceMemory memory(64);
+  EXPECT_NO_THROW(event.record(first.get()));
+  {
+    const cuda::DeviceScope scope(1);
+    const cuda::OwnedStream second;
+    EXPECT_THROW(event.record(second.get()), Error);
+    auto* floats = reinterpret_cast<float*>(memory.data());
+    EXPECT_THROW(cuda::add_inplace(floats, floats, 4, first.get()), Error);
+    EXPECT_THROW(cuda::add_inplace(floats, floats, 4, second.get()), Error);
+    const cuda::DeviceMemory own(64);
+    floats = reinterpret_cast<float*>(own.data());
+    EXPECT_NO_THROW(cuda::add_inplace(floats, floats, 4, second.get()));
+    cuda::synchronize(second.get());
+  }
+  cuda::synchronize(first.get());
+  const cuda::DeviceScope none(0);
+  EXPECT_THROW(cuda::DeviceScope(2), Error);
+}
+
+// Whoever opens an engine on the second GPU may have the first chosen, on every thread.
+TEST(CudaDriver, AnEngineRunsOnTheSecondGpu) {
+  const auto requests = requests_of(5, 6);
+  for (const char* const places : {"resident", "device", "host"}) {
+    const auto expected = run(policy_of(places), requests);
+    const Devices two(2);
+    expect_equal(run(policy_of(places), requests, nullptr, nullptr, nullptr, 1), expected);
+  }
+}
+
+// As after an illegal address: every call fails from then on. The run ends with an error that says
+// so, and everything is given back.
+TEST(CudaDriver, ALostDeviceEndsTheRunWithAnError) {
+  for (const char* const places : {"resident", "device", "host"})
+    for (const int64_t works : {0, 1, 7, 150, 400}) {
+      SCOPED_TRACE(std::string(places) + " " + std::to_string(works));
+      cuda::host::lose_device_after(works);
+      try {
+        run(policy_of(places), requests_of(5, 8));
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kDevice) << error.what();
+      }
+      cuda::host::lose_device_after(INT64_MAX);
+      EXPECT_EQ(cuda::host::device_bytes_in_use(), 0);
+      EXPECT_EQ(cuda::host::pinned_bytes_in_use(), 0);
+    }
 }
 
 TEST(CudaPinning, WhatStayedPageableIsSaidWhereItMatters) {

@@ -2,6 +2,8 @@
 // source on the host, beside a cuBLASLt of the tests' own.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/linear.h"
 #include "tests/kernels/cuda/device_array.h"
@@ -33,8 +35,8 @@ class CudaCublas : public ::testing::Test {
         const auto bias = random.normal(kN);
         const DeviceArray<float> db(bias), y(static_cast<size_t>(kM * kLdy));
         const int64_t before = host::cublas_products();
-        product.run(type, dx.data(), kLdx, kM, kK, dw.data(), kN, has_bias ? db.data() : nullptr,
-                    y.data(), kLdy, nullptr);
+        product->run(type, dx.data(), kLdx, kM, kK, dw.data(), kN, has_bias ? db.data() : nullptr,
+                     y.data(), kLdy, nullptr);
         EXPECT_EQ(host::cublas_products() - before, products_each);
         std::vector<float> expected(y.size());
         kernels::reference::linear({x.data(), nullptr, kM, kK, kLdx}, w.data(), DType::kF32, kN, kK,
@@ -77,18 +79,18 @@ class CudaCublas : public ::testing::Test {
   void expect_all_codes_right(int64_t products_each) {
     expect_codes_right<int8_t, int32_t>(
         [&](const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n, int32_t* y) {
-          product.run_int8(x, m, k, w, n, y, nullptr);
+          product->run_int8(x, m, k, w, n, y, nullptr);
         },
         products_each, [](int8_t code) { return static_cast<float>(code); });
     expect_codes_right<uint8_t, float>(
         [&](const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n, float* y) {
-          product.run_fp8(x, m, k, w, n, y, nullptr);
+          product->run_fp8(x, m, k, w, n, y, nullptr);
         },
         products_each, [](uint8_t code) { return e4m3_to_f32(code); });
   }
 
   DeviceMemory workspace{DenseLinear::workspace_bytes()};
-  DenseLinear product{workspace.data()};
+  std::optional<DenseLinear> product{std::in_place, workspace.data()};
 };
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
@@ -109,17 +111,18 @@ TEST_F(CudaCublas, IsAskedForEachAlignment) {
     for (const int which : {0, 1, 2}) {
       const auto from = [&](int one) { return which == one ? at : 0; };
       float* const out = y.data() + from(2);
-      EXPECT_NO_THROW(product.run(DType::kF32, x.data() + from(1), kK, kM, kK, w.data() + from(0),
-                                  kN, nullptr, out, kN, nullptr))
+      EXPECT_NO_THROW(product->run(DType::kF32, x.data() + from(1), kK, kM, kK, w.data() + from(0),
+                                   kN, nullptr, out, kN, nullptr))
           << at << " " << which;
       EXPECT_EQ(y.values()[static_cast<size_t>(from(2) + kM * kN - 1)], 8.0f);
+      EXPECT_EQ(product->take_notice(), "");
     }
 }
 
 TEST_F(CudaCublas, WithoutAProductThatAddsABiasTheBiasIsAddedAfter) {
   for (const bool says_so : {false, true}) {
     const Missing missing({.with_bias = true, .says_so = says_so});
-    DenseLinear fresh(workspace.data());
+    product.emplace(workspace.data());
     for (const DType type : kTypes) expect_right(type, 1);
   }
 }
@@ -133,6 +136,19 @@ TEST_F(CudaCublas, WithoutAnyProductPlainTilesMultiply) {
 TEST_F(CudaCublas, WhatItSaysItCannotIsMultipliedTheSame) {
   const Missing missing({.all = true, .says_so = true});
   for (const DType type : kTypes) expect_right(type, 0);
+}
+
+// What it had proposed itself: the next one multiplies, or tiles of our own; it is said.
+TEST_F(CudaCublas, WhatItRefusesWhenCalledIsMultipliedOtherwise) {
+  for (const int refused : {1, 2, 3}) {
+    SCOPED_TRACE(refused);
+    const Missing missing({.refused = refused});
+    product.emplace(workspace.data());
+    for (const DType type : kTypes) expect_right(type, refused < 3 ? 1 : 0);
+    expect_all_codes_right(refused < 3 ? 1 : 0);
+    EXPECT_NE(product->take_notice().find("refused an algorithm"), std::string::npos);
+    EXPECT_EQ(product->take_notice(), "");
+  }
 }
 
 }  // namespace

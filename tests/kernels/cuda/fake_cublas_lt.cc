@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -137,17 +138,22 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceSetAttribute(
 // algorithm remembers for what addresses it is.
 cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference, int,
-    cublasLtMatmulHeuristicResult_t results[], int* found) {
-  static_assert(sizeof(Alignments) <= sizeof(cublasLtMatmulAlgo_t));
-  std::memcpy(&results[0].algo, reinterpret_cast<const Alignments*>(preference),
-              sizeof(Alignments));
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+    int wanted, cublasLtMatmulHeuristicResult_t results[], int* found) {
+  static_assert(sizeof(Alignments) + sizeof(int) <= sizeof(cublasLtMatmulAlgo_t));
+  const int most = std::min(wanted, 3);
+  for (int i = 0; i < most; ++i) {
+    auto* const to = reinterpret_cast<std::byte*>(&results[i].algo);
+    std::memcpy(to, reinterpret_cast<const Alignments*>(preference), sizeof(Alignments));
+    std::memcpy(to + sizeof(Alignments), &i, sizeof(i));
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   const Product& what = of(product);
   const bool is_wrong = what.adds_bias && (!what.bias || !what.has_f32_bias);
   wrong_questions += is_wrong ? 1 : 0;
   const bool is_missing =
       missing_products.all || (missing_products.with_bias && what.adds_bias) || is_wrong;
-  *found = is_missing ? 0 : 1;
+  *found = is_missing ? 0 : most;
   return is_missing && missing_products.says_so ? CUBLAS_STATUS_NOT_SUPPORTED
                                                 : CUBLAS_STATUS_SUCCESS;
 }
@@ -158,6 +164,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(
     const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t stream) {
   Alignments promised{};
   std::memcpy(&promised, algorithm, sizeof(promised));
+  int which = 0;
+  std::memcpy(&which, reinterpret_cast<const std::byte*>(algorithm) + sizeof(promised),
+              sizeof(which));
+  if (which < missing_products.refused) return CUBLAS_STATUS_ARCH_MISMATCH;
   if (!is_aligned(a, promised.a) || !is_aligned(b, promised.b) || !is_aligned(d, promised.d))
     return CUBLAS_STATUS_INVALID_VALUE;
   const Product what = of(product);

@@ -10,6 +10,7 @@ struct MissingProducts {
   bool with_bias = false;  ///< added at their end
   bool all = false;
   bool says_so = false;  ///< by a status, instead of by finding none
+  int refused = 0;  ///< of the three algorithms that are found, so many are refused when called
 };
 void set_missing_products(const MissingProducts& missing);
 /// Multiplied so far.

@@ -2,6 +2,9 @@
 #include "kernels/cuda/rows.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 
 #include "kernels/rope.h"
 #include "kernels/route.h"
@@ -34,6 +37,59 @@ TEST(CudaRows, RoundsAndAdds) {
     }
     EXPECT_EQ(y.values(), expected);
   }
+}
+
+// Rows of any magnitude in f16, over a power of two each that is undone behind the product.
+TEST(CudaRows, ScalesRowsIntoTheRangeOfF16) {
+  for (const RowsShape& shape : kShapes) {
+    Random random(static_cast<uint32_t>(shape.cols + 1));
+    auto x = random.normal(shape.rows * shape.stride, 1);
+    std::vector<float> wanted(static_cast<size_t>(shape.rows));
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      float* const values = x.data() + row * shape.stride;
+      const float largest =
+          std::array{3.0f, 32768.0f, 32769.0f, 65536.0f, 1e5f, 3e38f}[static_cast<size_t>(row % 6)];
+      for (int64_t col = 0; col < shape.cols; ++col)
+        values[col] = std::clamp(values[col], -4.0f, 4.0f) / 4 * largest;
+      values[row % shape.cols] = row % 2 == 0 ? largest : -largest;
+      float scale = 1;
+      while (largest / scale > 32768) scale *= 2;
+      wanted[static_cast<size_t>(row)] = row % 6 == 3 ? 4 : scale;  // 65536 is no less than 2^16
+    }
+    const int64_t stride = (shape.cols + 31) / 32 * 32;
+    DeviceArray<float> in(x), scales(static_cast<size_t>(shape.rows));
+    DeviceArray<uint16_t> copy(static_cast<size_t>(shape.rows * stride));
+    copy_scaled_rows(in.data(), shape, {copy.data(), stride, DType::kF16}, scales.data(), nullptr);
+    EXPECT_EQ(scales.values(), wanted);
+    auto scaled = x;
+    for (int64_t row = 0; row < shape.rows; ++row)
+      for (int64_t col = 0; col < shape.cols; ++col)
+        scaled[static_cast<size_t>(row * shape.stride + col)] /= wanted[static_cast<size_t>(row)];
+    expect_rounded(copy.values(), stride, DType::kF16, dense(scaled, shape), shape);
+    // With a bias that is not scaled; what lies between rows is not touched.
+    const auto bias = random.normal(shape.cols);
+    DeviceArray<float> b(bias), y(scaled);
+    unscale_products(y.data(), shape, scales.data(), b.data(), nullptr);
+    const auto got = y.values();
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto row = static_cast<size_t>(static_cast<int64_t>(i) / shape.stride);
+      const auto col = static_cast<int64_t>(i) % shape.stride;
+      const float added = col < shape.cols ? bias[static_cast<size_t>(col)] : 0.0f;
+      const float scale = col < shape.cols ? wanted[row] : 1.0f;
+      ASSERT_EQ(got[i], scale == 1.0f ? scaled[i] : (scaled[i] - added) * scale + added);
+    }
+  }
+}
+
+// An infinity and a NaN stay what they are.
+TEST(CudaRows, ScalesNoRowThatHasAnInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  DeviceArray<float> in(std::vector<float>{1e6f, infinity, 2, 1e6f, std::nanf(""), 2}), scales(2);
+  DeviceArray<uint16_t> copy(64);
+  copy_scaled_rows(in.data(), {2, 3, 3}, {copy.data(), 32, DType::kF16}, scales.data(), nullptr);
+  EXPECT_EQ(scales.values(), (std::vector<float>{1, 1}));
+  EXPECT_EQ(f16_to_f32(copy.values()[1]), infinity);
+  EXPECT_TRUE(std::isnan(f16_to_f32(copy.values()[33])));
 }
 
 TEST(CudaRows, ActivationsAgreeWithTheReference) {
