@@ -236,6 +236,18 @@ class GpuLent(unittest.TestCase):
                     self.assertEqual(lent.steps(), {step: "FAILED" if step in failed else "passed" for step in FIRST}, lent.summary)
                     self.assertIn(f"{len(failed)} failures in", lent.summary)
 
+    def test_a_peer_takes_nothing_from_the_step_after_it(self):
+        for package in ("torch", "accelerate", "transformers"):
+            pathlib.Path(self.lent.folder, package + ".py").touch()
+        for fault in ("fail", "hang", "crash"):
+            with self.subTest(fault=fault):
+                shutil.rmtree(self.lent.out, ignore_errors=True)
+                code = self.lent.call("second", "--rehearse", SLUICE_REHEARSED_FAULT=f"accelerate-opt-30b={fault}",
+                                      PYTHONPATH=self.lent.folder)
+                self.assertEqual(code, 1)
+                self.assertEqual(self.lent.steps(), {step: "FAILED" if step == "accelerate-opt-30b" else "passed" for step in SECOND})
+                self.assertEqual(list(self.lent.steps()), list(SECOND))
+
     def test_outside_a_rehearsal_no_step_is_made_to_fail(self):
         self.assertEqual(self.lent.call("first", SLUICE_REHEARSED_FAULT="all=fail"), 0, self.lent.summary)
 
