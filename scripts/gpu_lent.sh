@@ -18,20 +18,17 @@ cd "$(dirname "$0")/.." || exit 2
 folder=build/lent bundle=build/lent/sluice-gpu.tar.xz call= rehearse=()
 declare -A most=([first]=600 [second]=170)
 slack=12       # seconds of a call's limit in which it has ended by itself
-most_mib=64    # that are sent
+most_mib=64    # of all that is sent
 usage() { echo "gpu_lent: $1" >&2; sed -n '2,17p' scripts/gpu_lent.sh >&2; exit 2; }
 
 print_calls() {
-  local name bytes carried=0
+  local name
   for name in first second; do
     echo "$name call, at most ${most[$name]} s, with the folder $folder:"
     echo "bash scripts/gpu_lent.sh $name"
   done
   [ -e "$bundle" ] || { echo "gpu_lent: there is no $bundle yet: scripts/gpu_bundle.sh -o $bundle" >&2; return 1; }
-  carried=$(du -sb "$folder" | cut -f 1)
-  bytes=$(git ls-files -co --exclude-standard -z | xargs -0 du -cb 2>/dev/null | awk '$2 == "total" { n += $1 } END { print n }')
-  echo "to send: $(((bytes + carried) / 1048576 + 1)) MiB of $most_mib: the tree $((bytes / 1048576 + 1)), $folder $((carried / 1048576 + 1))"
-  [ $(((bytes + carried) / 1048576 + 1)) -le "$most_mib" ] || { echo "gpu_lent: more than $most_mib MiB" >&2; return 1; }
+  scripts/tree_size.sh "$most_mib" "$folder"/*
 }
 
 # unpack: the bundle, once for both calls; the scripts are the tree's, which may be newer.

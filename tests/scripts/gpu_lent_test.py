@@ -169,12 +169,12 @@ class GpuLent(unittest.TestCase):
         print_calls = ["bash", "scripts/gpu_lent.sh", "--print"]
         outcome = subprocess.run(print_calls, cwd=self.lent.tree, capture_output=True, text=True, check=False)
         self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
-        self.assertRegex(outcome.stdout, r"to send: [1-9] MiB of 64")
+        self.assertRegex(outcome.stdout, r"sluice-gpu.tar.xz 0.0 MiB; at most 64 MiB")
         with open(os.path.join(self.lent.tree, "build/lent/more"), "wb") as file:
             file.truncate(70 << 20)
         outcome = subprocess.run(print_calls, cwd=self.lent.tree, capture_output=True, text=True, check=False)
         self.assertEqual(outcome.returncode, 1)
-        self.assertIn("more than 64 MiB", outcome.stderr)
+        self.assertIn("more 70.0 MiB, ", outcome.stdout)
 
     def test_the_first_call_runs_by_worth_within_its_limits(self):
         self.assertEqual(self.lent.call("first"), 0, self.lent.summary)
