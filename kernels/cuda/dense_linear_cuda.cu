@@ -4,7 +4,6 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -93,13 +92,18 @@ void set_bias(cublasLtMatmulDesc_t product, const float* bias) {
   cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
 }
 
+// cuBLASLt's own type has no name of its own, of which nvcc makes no vector.
+struct Algorithm {
+  cublasLtMatmulAlgo_t value;
+};
+
 // One shape: cuBLASLt's matrices are columns of columns, so y^T = W x^T.
 struct Shape {
   Product product;
   Layout w, x, y;
   bool adds_bias = false;  // at its end
   // The best first; where there is none, tiles of our own multiply.
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  std::vector<Algorithm> algorithms;
 
   bool is_found() const noexcept { return !algorithms.empty(); }
 };
@@ -150,8 +154,8 @@ void DenseLinear::Impl::choose(Shape& shape, const Key& key) const {
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
     check(status, "choosing an algorithm");
   if (status != CUBLAS_STATUS_SUCCESS) return;
-  for (const auto& one : std::span(best).first(static_cast<size_t>(found)))
-    if (one.state == CUBLAS_STATUS_SUCCESS) shape.algorithms.push_back(one.algo);
+  for (size_t i = 0; i < static_cast<size_t>(found); ++i)
+    if (best[i].state == CUBLAS_STATUS_SUCCESS) shape.algorithms.push_back({best[i].algo});
 }
 
 Shape DenseLinear::Impl::make(const Key& key, const float* bias) {
@@ -194,7 +198,7 @@ bool DenseLinear::Impl::multiply(Shape& shape, const void* one, const void* zero
   while (shape.is_found()) {
     const cublasStatus_t status = cublasLtMatmul(
         handle.get(), shape.product.get(), one, w, shape.w.get(), x, shape.x.get(), zero, y,
-        shape.y.get(), y, shape.y.get(), &shape.algorithms.front(), workspace,
+        shape.y.get(), y, shape.y.get(), &shape.algorithms.front().value, workspace,
         static_cast<size_t>(workspace_bytes()), reinterpret_cast<cudaStream_t>(stream));
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     notice = std::string("cuBLASLt refused an algorithm that it had proposed (") +
