@@ -9,6 +9,7 @@
 #include "io/checkpoint/gguf.h"
 #include "kernels/linear.h"
 #include "src/base/bytes.h"
+#include "src/base/edit_distance.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/engine/packed_weights.h"
@@ -25,20 +26,6 @@ namespace sluice::app {
 namespace {
 // Predictions further off than this are told, with the lane that did it.
 constexpr double kWorthTelling = 0.2;
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
 
 // "Llama-3.1-70B" as llama, 3.1 and 70b.
 std::vector<std::string> parts_of(std::string_view name) {

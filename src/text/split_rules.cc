@@ -1,8 +1,9 @@
 #include "src/text/split_rules.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
+#include "src/base/edit_distance.h"
 #include "src/text/byte_level.h"
 
 namespace sluice::text {
@@ -176,21 +177,6 @@ constexpr SplitRule kRules[] = {
     {.name = "mmbert", .patterns = kLines, .adds_begin = true, .is_of_pieces = true},
     {.name = "sarvam-moe", .patterns = kLines, .is_of_pieces = true},
 };
-
-// Letters to add, take away or change to make one name of the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
 }  // namespace
 
 std::span<const SplitRule> split_rules() { return kRules; }
@@ -206,7 +192,7 @@ std::string_view nearest_split_rule(std::string_view name) {
   name = name.substr(0, kLongestName);
   const SplitRule* nearest = kRules;
   const auto rank = [&](const SplitRule& rule) {
-    return std::pair(!name.starts_with(rule.name), distance(name, rule.name));
+    return std::pair(!name.starts_with(rule.name), edit_distance(name, rule.name));
   };
   for (const SplitRule& rule : kRules)
     if (rank(rule) < rank(*nearest)) nearest = &rule;
