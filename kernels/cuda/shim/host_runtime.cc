@@ -156,13 +156,17 @@ bool run_one(Driver& the) SLUICE_REQUIRES(the.mutex) {
   return true;
 }
 
-void run_until(Driver& the, const std::function<bool()>& is_reached) SLUICE_REQUIRES(the.mutex) {
-  while (!is_reached())
-    if (!run_one(the)) {
-      the.allocations.close();
-      throw Error(ErrorKind::kInternal, "streams wait for each other: no work may run");
-    }
+// Runs works while it is wanted and one may run. Device memory has walls again behind them.
+void run_while(Driver& the, const std::function<bool()>& is_wanted) SLUICE_REQUIRES(the.mutex) {
+  while (is_wanted() && run_one(the)) {
+  }
   the.allocations.close();
+}
+
+void run_until(Driver& the, const std::function<bool()>& is_reached) SLUICE_REQUIRES(the.mutex) {
+  run_while(the, [&] { return !is_reached(); });
+  if (!is_reached())
+    throw Error(ErrorKind::kInternal, "streams wait for each other: no work may run");
   if (the.error) std::rethrow_exception(std::exchange(the.error, nullptr));
 }
 
@@ -201,6 +205,7 @@ struct CopySide {
   int64_t bytes;
   bool must_be_host = false;
   bool must_be_device = false;
+  bool must_be_locked = false;  // page-locked, where it is host memory
 };
 cudaError_t check_side(Driver& the, const CopySide& side, cudaStream_t stream)
     SLUICE_REQUIRES(the.mutex) {
@@ -212,7 +217,8 @@ cudaError_t check_side(Driver& the, const CopySide& side, cudaStream_t stream)
   }
   if (side.must_be_device) return cudaErrorInvalidValue;
   const Pinned pinned = the.pinned.of(side.at, side.bytes);
-  if (pinned == Pinned::kRefused) return cudaErrorInvalidValue;
+  if (pinned == Pinned::kRefused || (pinned == Pinned::kNot && side.must_be_locked))
+    return cudaErrorInvalidValue;
   if (pinned == Pinned::kNot && spoils_recording(the, stream))
     return cudaErrorStreamCaptureUnsupported;
   return cudaSuccess;
@@ -474,9 +480,7 @@ cudaError_t cudaFree(void* memory) {
   if (!memory) return cudaSuccess;
   if (spoils_own_recording(the)) return give(cudaErrorStreamCaptureUnsupported);
   // Only after all work.
-  while (run_one(the)) {
-  }
-  the.allocations.close();
+  run_while(the, [] { return true; });
   return the.allocations.give_back(memory) ? cudaSuccess : give(cudaErrorInvalidValue);
 }
 
@@ -530,9 +534,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Driver& the = driver();
   {
     const MutexLock lock(the.mutex);
-    while (!the.streams[stream].empty() && run_one(the)) {
-    }
-    the.allocations.close();
+    run_while(the, [&]() SLUICE_REQUIRES(the.mutex) { return !the.streams[stream].empty(); });
     the.streams.erase(stream);
   }
   delete stream;
@@ -558,9 +560,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Driver& the = driver();
   {
     const MutexLock lock(the.mutex);
-    while (event->reached < event->recorded && run_one(the)) {
-    }
-    the.allocations.close();
+    run_while(the, [&] { return event->reached < event->recorded; });
     for (auto& [stream, queue] : the.streams)
       for (Work& work : queue)
         if (work.wait_for == event) work.wait_for = nullptr;
@@ -690,11 +690,9 @@ cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const
       return give(cudaErrorInvalidValue);
     for (size_t i = 0; i < count; ++i)
       for (const void* side : {static_cast<const void*>(to[i]), from[i]}) {
-        const auto size = static_cast<int64_t>(bytes[i]);
-        const bool is_whole =
-            the.allocations.find(side, size) ||
-            (!the.allocations.touches(side, size) && the.pinned.of(side, size) == Pinned::kWhole);
-        if (size == 0 || !is_whole) return give(cudaErrorInvalidValue);
+        const CopySide locked{side, static_cast<int64_t>(bytes[i]), false, false, true};
+        if (bytes[i] == 0 || check_side(the, locked, stream) != cudaSuccess)
+          return give(cudaErrorInvalidValue);
       }
   }
   count_copies(1, static_cast<int64_t>(count));
