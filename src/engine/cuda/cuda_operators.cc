@@ -48,7 +48,16 @@ CudaRunner::Made CudaRunner::made_of(const Operator& op) const noexcept {
 bool CudaRunner::has_large_norms() {
   constexpr float kMostF16 = 65504;
   const auto& sublayers = parts_.model->shape().sublayers;
-  for (size_t i = 0; i < sublayers.size(); ++i)
+  const auto takes_f16 = [&](const WeightShape& weight) {
+    const WeightFormat format = parts_.model->shape().format_of(weight);
+    const bool is_narrow = format.is_quantised() || format.dtype != DType::kF32;
+    return weight.kind == WeightKind::kMatrix && is_narrow && narrow_type(format) == DType::kF16;
+  };
+  const auto has_f16 = [&](const SublayerShape& sublayer) {
+    return std::any_of(sublayer.weights.begin(), sublayer.weights.end(), takes_f16);
+  };
+  for (size_t i = 0; i < sublayers.size(); ++i) {
+    if (!has_f16(sublayers[i])) continue;
     for (const Operator& op : parts_.model->family().program(i).operators) {
       if (op.kind != Operator::Kind::kNormHidden && op.kind != Operator::Kind::kNorm) continue;
       const auto largest = [&](int32_t weight) {
@@ -64,6 +73,7 @@ bool CudaRunner::has_large_norms() {
       const float gain = op.weight < 0 ? 1.0f : largest(op.weight);
       if (!(gain * root + largest(op.bias) < kMostF16)) return true;
     }
+  }
   return false;
 }
 
@@ -289,25 +299,35 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, cons
     if (format.dtype == DType::kF32)
       return dense_.run(DType::kF32, in.data, in.stride, in.rows, in.cols, w, rows, bias, y, ldy,
                         stream());
-    const auto [x, scales] = narrowed(in, format, made);
-    dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
-    if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
-    return;
+    const Narrowed x = narrowed(in, format, made);
+    dense_.run(x.rows.type, x.rows.data, x.rows.stride, in.rows, in.cols, w, rows, bias, y, ldy,
+               stream());
+    return unscale(x, y, {in.rows, rows, ldy}, bias);
   }
   if (multiplies_int8(format)) return multiply_int8(format, in, made, w, rows, bias, y, ldy);
   const bool is_fp8 = multiplies_fp8(format);
   if (is_fp8 && need_.has_fp8 && cuda::is_dense_codes(format, in.rows, in.cols))
     return multiply_dense_codes(format, in, made, w, rows, bias, y, ldy);
-  const auto [x, scales] = narrowed(in, format, made, is_fp8);
+  const Narrowed x = narrowed(in, format, made, is_fp8);
+  multiply_codes(x.rows, in, format, w, rows, bias, y, ldy);
+  unscale(x, y, {in.rows, rows, ldy}, bias);
+}
+
+void CudaRunner::unscale(const Narrowed& x, float* y, const cuda::RowsShape& shape,
+                         const float* bias) {
+  if (x.scales) cuda::unscale_products(y, shape, x.scales, bias, stream());
+}
+
+void CudaRunner::multiply_codes(const cuda::Rows16& x, const Rows& in, const WeightFormat& format,
+                                const std::byte* w, int64_t rows, const float* bias, float* y,
+                                int64_t ldy) {
   if (in.rows < cuda::kFewestDenseRows) {
     const cuda::LinearPlan plan =
         cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
     SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                   "the plan sizes partial sums");
-    cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan, split_space(),
-                           stream());
-    if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
-    return;
+    return cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
+                                  split_space(), stream());
   }
   auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
   const int64_t step = round_down(slab_bytes() / (in.cols * 2), WeightFormat::kPanelRows);
@@ -319,7 +339,6 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, cons
     dense_.run(x.type, x.data, x.stride, in.rows, in.cols, slab, count, bias ? bias + row : nullptr,
                y + row, ldy, stream());
   }
-  if (scales) cuda::unscale_products(y, {in.rows, rows, ldy}, scales, bias, stream());
 }
 
 void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, Made& made, const std::byte* w,

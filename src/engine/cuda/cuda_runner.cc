@@ -39,14 +39,15 @@ RunnerFusing fusing_of(const RunnerParts& parts, bool has_bf16) {
   RunnerFusing fusing;
   fusing.has_rotating_attention = true;
   fusing.puts_off_additions = true;
-  fusing.input_of = [parts, has_bf16](const WeightFormat& format,
-                                      bool has_own_rows) -> ProductInput {
+  const auto takes_bf16 = [model = &parts.model->shape(), has_bf16](const WeightFormat& format) {
+    return narrow_type_of(format, model->weight_dtype, has_bf16) == DType::kBF16;
+  };
+  fusing.input_of = [parts, takes_bf16](const WeightFormat& format,
+                                        bool has_own_rows) -> ProductInput {
     if (!has_own_rows || (!format.is_quantised() && format.dtype == DType::kF32)) return {};
     if (multiplies_int8(parts, format)) return {ProductInput::Narrow::kNone, true};
     if (multiplies_fp8(parts, format)) return {ProductInput::Narrow::kFp8, true};
-    const bool is_bf16 =
-        narrow_type_of(format, parts.model->shape().weight_dtype, has_bf16) == DType::kBF16;
-    return {is_bf16 ? ProductInput::Narrow::kBF16 : ProductInput::Narrow::kF16, false};
+    return {takes_bf16(format) ? ProductInput::Narrow::kBF16 : ProductInput::Narrow::kF16, false};
   };
   const auto writes_copies = [](Kind writer) {
     return writer == Kind::kNormHidden || writer == Kind::kNorm || writer == Kind::kActivate ||
@@ -56,9 +57,7 @@ RunnerFusing fusing_of(const RunnerParts& parts, bool has_bf16) {
   const ModelShape* const model = &parts.model->shape();
   fusing.writes_narrow = [=](Kind writer, const WeightShape& weight) {
     const bool is_norm = writer == Kind::kNormHidden || writer == Kind::kNorm;
-    return writes_copies(writer) &&
-           (is_norm || narrow_type_of(model->format_of(weight), model->weight_dtype, has_bf16) ==
-                           DType::kBF16);
+    return writes_copies(writer) && (is_norm || takes_bf16(model->format_of(weight)));
   };
   fusing.writes_codes = [=](Kind writer, const WeightShape& weight) {
     if (!writes_copies(writer) || !multiplies_int8(parts, weight.quantised)) return false;

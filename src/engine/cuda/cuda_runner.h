@@ -113,6 +113,11 @@ class CudaRunner final : public OperatorRunner {
   Narrowed narrowed(Rows in, const WeightFormat& format, Made& made, bool as_fp8 = false);
   cuda::Fp8Rows fp8_codes(Rows in, const WeightFormat& format, Made& made);
   cuda::Int8Rows quantised(Rows in, const WeightFormat& format, Made& made);
+  /// y, which a product has made of `x`, times the scales of its rows.
+  void unscale(const Narrowed& x, float* y, const cuda::RowsShape& shape, const float* bias);
+  /// y = x W^T (+ bias) with codes: in registers, or where `in` has many rows made plain in slabs.
+  void multiply_codes(const cuda::Rows16& x, const Rows& in, const WeightFormat& format,
+                      const std::byte* w, int64_t rows, const float* bias, float* y, int64_t ldy);
   cuda::Rows16 narrow_area(int64_t cols, DType type) const noexcept;
   bool multiplies_int8(const WeightFormat& format) const noexcept;
   bool multiplies_fp8(const WeightFormat& format) const noexcept;
