@@ -178,7 +178,8 @@ bool CheckpointOpener::open_gguf_folder() {
 // One file, or all parts of a split model, whose first has the metadata.
 void CheckpointOpener::open_gguf(const fs::path& path) {
   result_.format_ = CheckpointFormat::kGguf;
-  if (const auto part = gguf_part(read_gguf_header(path).metadata, path)) {
+  GgufHeader header = read_gguf_header(path);
+  if (const auto part = gguf_part(header.metadata, path)) {
     for (const fs::path& one : gguf_parts(path, *part)) add_file(one);
     if (part->tensors >= 0 && std::ssize(result_.tensors_) != part->tensors)
       throw Error(ErrorKind::kFile,
@@ -190,7 +191,7 @@ void CheckpointOpener::open_gguf(const fs::path& path) {
   }
   // Files from before there were keys for it.
   const int64_t parts = promised_shards(path);
-  if (parts <= 1) return add_file(path);
+  if (parts <= 1) return add_gguf_file(path, std::move(header));
   const std::string stem = path.stem().string();
   const size_t end = stem.rfind("-of-");
   if (end < 6 || stem[end - 6] != '-')
@@ -300,26 +301,29 @@ void CheckpointOpener::open_packed_store() {
 }
 
 void CheckpointOpener::add_file(const fs::path& path) {
+  if (result_.format_ == CheckpointFormat::kTorchBin)
+    return add_tensors(path, read_torch_file(path));
+  if (result_.format_ == CheckpointFormat::kGguf)
+    return add_gguf_file(path, read_gguf_header(path));
+  SafetensorsHeader header = read_safetensors_header(path);
+  // Filling between a packed store's tensors is spelled out as tensors, because the format allows
+  // no gaps.
+  if (header.metadata.contains(std::string(kStoreMetadataKey)))
+    std::erase_if(header.tensors, [](const TensorEntry& tensor) {
+      return tensor.name.starts_with(kStorePadPrefix);
+    });
+  result_.metadata_.merge(header.metadata);
+  add_tensors(path, std::move(header.tensors));
+}
+
+void CheckpointOpener::add_gguf_file(const fs::path& path, GgufHeader header) {
+  if (result_.files_.empty())
+    result_.gguf_metadata_ = std::make_shared<GgufMetadata>(std::move(header.metadata));
+  add_tensors(path, std::move(header.tensors));
+}
+
+void CheckpointOpener::add_tensors(const fs::path& path, std::vector<TensorEntry> tensors) {
   const auto index = static_cast<int32_t>(result_.files_.size());
-  std::vector<TensorEntry> tensors;
-  if (result_.format_ == CheckpointFormat::kTorchBin) {
-    tensors = read_torch_file(path);
-  } else if (result_.format_ == CheckpointFormat::kGguf) {
-    GgufHeader header = read_gguf_header(path);
-    tensors = std::move(header.tensors);
-    if (index == 0)
-      result_.gguf_metadata_ = std::make_shared<GgufMetadata>(std::move(header.metadata));
-  } else {
-    SafetensorsHeader header = read_safetensors_header(path);
-    tensors = std::move(header.tensors);
-    // Filling between a packed store's tensors is spelled out as tensors, because the format allows
-    // no gaps.
-    if (header.metadata.contains(std::string(kStoreMetadataKey)))
-      std::erase_if(tensors, [](const TensorEntry& tensor) {
-        return tensor.name.starts_with(kStorePadPrefix);
-      });
-    result_.metadata_.merge(header.metadata);
-  }
   result_.files_.push_back({path, InputFile(path).size()});
   for (TensorEntry& tensor : tensors) {
     tensor.file_index = index;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/gguf.h"
 #include "io/checkpoint/shard_index.h"
 
 namespace sluice::io {
@@ -33,6 +34,8 @@ class CheckpointOpener {
   void refuse_broken_promises(const ShardIndex& index,
                               const std::filesystem::path& index_path) const;
   void add_file(const std::filesystem::path& path);
+  void add_gguf_file(const std::filesystem::path& path, GgufHeader header);
+  void add_tensors(const std::filesystem::path& path, std::vector<TensorEntry> tensors);
   void finish();
   void index_names();
 
