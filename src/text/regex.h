@@ -17,9 +17,9 @@ class Regex {
   Regex& operator=(const Regex&) = delete;
 
   enum class Empty { kLeftOut, kKept };
-  /// Begin and end of every match in valid UTF-8 `text`, in order, never overlapping; of empty
-  /// matches those that are kept lie between characters and not behind another match. Errors: kFile
-  /// when matching runs into PCRE2's limits (a pattern that would hang).
+  /// Begin and end of every match in valid UTF-8 `text`, in order, never overlapping. An empty
+  /// match that is kept lies between characters and not behind another match. Errors: kFile when
+  /// matching runs into PCRE2's limits (a pattern that would hang).
   std::vector<std::pair<size_t, size_t>> find_all(std::string_view text,
                                                   Empty empty = Empty::kLeftOut) const;
   const std::string& pattern() const noexcept { return pattern_; }

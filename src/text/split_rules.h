@@ -28,8 +28,8 @@ struct SplitRule {
 std::span<const SplitRule> split_rules();
 /// Null where no rule has that name.
 const SplitRule* find_split_rule(std::string_view name);
-/// The known name that differs from `name` in the fewest letters; those that it begins with come
-/// first.
+/// The known name that differs from `name` in the fewest letters. A known name that `name` begins
+/// with is nearer than any other.
 std::string_view nearest_split_rule(std::string_view name);
 
 }  // namespace sluice::text

@@ -74,7 +74,8 @@ uint64_t add(uint64_t hash, std::string_view bytes) {
 }
 
 TEST(SplitRules, CutAsTheModelsOwnFilesDo) {
-  std::map<std::string, std::string> one_name;  // of each rule; the others have the same patterns
+  std::map<std::string, std::string>
+      one_name;  // of each rule one, since its other names mean the same patterns
   for (const auto& [name, about] : golden()["names"].items()) one_name[about["rule"]] = name;
   EXPECT_EQ(one_name.size(), golden()["rules"].size());
   for (const auto& [rule, name] : one_name) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "io/async/file_engine.h"
-#include "io/files/aligned_memory.h"
 #include "policy/plan.h"
 #include "src/base/arena.h"
 #include "src/device/device.h"

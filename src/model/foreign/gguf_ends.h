@@ -1,6 +1,6 @@
 #pragma once
-// Which tokens of a GGUF file end an answer: those that its keys name, and those that are known by
-// their text alone, as files often name one and a chat's turns end with another.
+// Which tokens of a GGUF file end an answer. Its keys name some; others are known by their text
+// alone, since files often name one token and a chat's turns end with another.
 #include <cstdint>
 #include <optional>
 #include <string>
