@@ -251,8 +251,8 @@ void refuse_joined(const Reader& reader, const std::vector<TensorEntry>& tensors
           fmt::format("another GGUF file begins at byte {}, behind this one's tensors: "
                       "parts were joined by cat",
                       at),
-          "parts are read as they are, from one folder: download them again, or join them "
-          "with llama-gguf-split --merge");
+          "parts are read as they are, from one folder: download them again, or merge them "
+          "with llama.cpp's gguf-split");
 }
 }  // namespace
 
