@@ -136,8 +136,9 @@ TEST_F(SplitGguf, SaysWherePartsWereJoined) {
   for (const char* name : {"a.gguf", "b.gguf"}) joined += read_all(folder_ / name);
   TemporaryFolder other;
   write_all(other / "joined.gguf", joined);
-  expect_refusal([&] { Checkpoint::open(other / "joined.gguf"); }, ErrorKind::kFile,
-                 {"another GGUF file begins at byte", "joined", "--merge"});
+  expect_refusal(
+      [&] { Checkpoint::open(other / "joined.gguf"); }, ErrorKind::kFile,
+      {"another GGUF file begins at byte", "joined", "merge them with llama.cpp's gguf-split"});
 }
 
 TEST(GgufArrays, AreOfAllTypesAndReadWhenAskedFor) {
