@@ -172,7 +172,7 @@ class JobOverRanks : public ::testing::Test {
     return account;
   }
 
-  jobs::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   LocalNetwork* network_ = nullptr;
   std::vector<bool> together_;
 };

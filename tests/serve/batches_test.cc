@@ -11,25 +11,12 @@
 #include "src/base/error.h"
 #include "src/serve/api_error.h"
 #include "tests/serve/served_model.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::serve {
 namespace {
 
 using nlohmann::ordered_json;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "sluice-batches-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::unique_ptr<Batches> open(ServedModel& model, const TemporaryFolder& folder,
                               const std::string& config = "stories",
@@ -232,16 +219,16 @@ TEST(FileStore, KeepsWholeFilesAndForgetsHalfOnes) {
     EXPECT_TRUE(is_random_name(id, "file-"));
   }
   const std::string half = random_name("file-");
-  std::ofstream(folder.path() / half) << "never described";
-  std::ofstream(folder.path() / (random_name("file-") + ".json")) << "{\"id\":";
+  std::ofstream(folder.file(half)) << "never described";
+  std::ofstream(folder.file(random_name("file-") + ".json")) << "{\"id\":";
   FileStore files(folder.path());
   ASSERT_EQ(files.list().size(), 1u);
   EXPECT_EQ(files.find(id)->bytes, 3);
   EXPECT_EQ(files.find(id)->filename, "näme.jsonl");
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / half));
+  EXPECT_FALSE(std::filesystem::exists(folder.file(half)));
   EXPECT_TRUE(files.remove(id));
   EXPECT_FALSE(files.remove(id));
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / id));
+  EXPECT_FALSE(std::filesystem::exists(folder.file(id)));
   for (const char* wrong :
        {"file-", "../etc/passwd", "file-../../../../../etc/passwd0000000", "batch_0"})
     EXPECT_FALSE(is_random_name(wrong, "file-")) << wrong;

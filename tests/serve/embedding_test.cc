@@ -13,6 +13,7 @@
 #include "src/serve/embedding_request.h"
 #include "src/serve/pooling.h"
 #include "tests/serve/running_server.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::serve {
 namespace {
@@ -237,13 +238,11 @@ TEST(HttpEmbeddings, BesideOthers) {
 
 class FormFolder {
  public:
-  FormFolder() : folder_(std::filesystem::path(::testing::TempDir()) / "embedding_form") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_ / "1_Pooling");
+  FormFolder() { std::filesystem::create_directories(folder_.file("1_Pooling")); }
+  void write(const char* name, const std::string& text) const {
+    write_file(folder_.file(name), text);
   }
-  ~FormFolder() { std::filesystem::remove_all(folder_); }
-  void write(const char* name, const std::string& text) const { write_file(folder_ / name, text); }
-  EmbeddingForm read() const { return read_embedding_form(folder_, 64); }
+  EmbeddingForm read() const { return read_embedding_form(folder_.path(), 64); }
   std::string why() const {
     try {
       read();
@@ -255,7 +254,7 @@ class FormFolder {
   }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 std::string modules_text(const std::vector<std::string>& names) {

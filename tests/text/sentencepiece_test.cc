@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/text/stream_decoder.h"
 #include "src/text/tokenizer.h"
+#include "tests/temporary_folder.h"
 #include "tests/whole_file.h"
 
 namespace sluice::text {
@@ -56,14 +57,10 @@ INSTANTIATE_TEST_SUITE_P(All, SentencePiece,
 
 // The model with a configuration beside it.
 std::unique_ptr<Tokenizer> with_config(const std::string& model, const std::string& config) {
-  const fs::path folder = fs::path(::testing::TempDir()) / ("sentencepiece_" + model);
-  fs::create_directories(folder);
-  fs::copy_file(kFolder + model + ".model", folder / "tokenizer.model",
-                fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "tokenizer_config.json") << config;
-  auto tokenizer = Tokenizer::load(folder);
-  fs::remove_all(folder);
-  return tokenizer;
+  const TemporaryFolder folder;
+  fs::copy_file(kFolder + model + ".model", folder.file("tokenizer.model"));
+  std::ofstream(folder.file("tokenizer_config.json")) << config;
+  return Tokenizer::load(folder.path());
 }
 
 TEST(SentencePieceConfig, SaysWhetherTextBehindATokenBeginsWithASpace) {
@@ -101,7 +98,8 @@ TEST(SentencePieceConfig, AddsTokensBehindThePiecesAndNamesTheEnds) {
 
 TEST(SentencePieceErrors, EveryTruncationAndFlippedByteIsSurvived) {
   const std::string whole = whole_file(kFolder + "unigram_user_defined.model");
-  const fs::path path = fs::path(::testing::TempDir()) / "broken_sentencepiece.model";
+  const TemporaryFolder folder;
+  const std::string path = folder.file("broken_sentencepiece.model");
   const auto try_it = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
     try {
@@ -118,7 +116,6 @@ TEST(SentencePieceErrors, EveryTruncationAndFlippedByteIsSurvived) {
     bytes[at] = static_cast<char>(bytes[at] ^ 0x85);
     try_it(bytes);
   }
-  fs::remove(path);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/text/tokenizer.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::text {
 namespace {
@@ -47,16 +48,11 @@ std::string ranks(int count) {
 
 std::unique_ptr<Tokenizer> load(const std::string& lines, const std::string& config = "",
                                 const char* name = "tokenizer.model") {
-  // Tests of one program run beside each other.
-  std::string pattern = ::testing::TempDir() + "/sluice_tiktoken_XXXXXX";
-  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-  const fs::path folder = pattern;
-  std::ofstream(folder / name, std::ios::binary) << lines;
-  EXPECT_TRUE(Tokenizer::exists(folder));
-  if (!config.empty()) std::ofstream(folder / "tokenizer_config.json") << config;
-  auto tokenizer = Tokenizer::load(folder);
-  fs::remove_all(folder);
-  return tokenizer;
+  const TemporaryFolder folder;
+  std::ofstream(folder.file(name), std::ios::binary) << lines;
+  EXPECT_TRUE(Tokenizer::exists(folder.path()));
+  if (!config.empty()) std::ofstream(folder.file("tokenizer_config.json")) << config;
+  return Tokenizer::load(folder.path());
 }
 
 // Ids by the tiktoken library with the same ranks and each model's published pattern.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/text/tokenizer.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::text {
 namespace {
@@ -71,16 +72,13 @@ TEST(Tokenizer, AFoldersOwnRulesSayWhatGoesInFront) {
 }
 
 TEST(Tokenizer, OptPutsItsEndTokenInFrontWhenTheModelIsOpt) {
-  const fs::path folder = fs::path(::testing::TempDir()) / "opt_tokenizer";
-  fs::create_directories(folder);
+  const TemporaryFolder folder;
   for (const char* name : {"gpt2-vocab.json", "gpt2-merges.txt"})
-    fs::copy_file(fixture(std::string("tokenizers/opt/") + name), folder / name,
-                  fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "config.json") << R"({"model_type": "opt"})";
-  const auto tokenizer = Tokenizer::load(folder);
+    fs::copy_file(fixture(std::string("tokenizers/opt/") + name), folder.file(name));
+  std::ofstream(folder.file("config.json")) << R"({"model_type": "opt"})";
+  const auto tokenizer = Tokenizer::load(folder.path());
   EXPECT_EQ(tokenizer->encode("Hello", AddSpecial::kYes).front(), 2);
   EXPECT_EQ(tokenizer->find("</s>"), 2);
-  fs::remove_all(folder);
 }
 
 TEST(Tokenizer, SpecialTokensInTheTextAreTheirIds) {

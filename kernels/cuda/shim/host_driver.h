@@ -23,6 +23,9 @@ void refuse_graphs(bool refuses);  ///< that alone
 /// How many GPUs there are (1, if nobody says anything else); the calling thread's is the first
 /// then.
 void set_devices(int count);
+/// Whether a host thread that touches device memory ends the process: not in a library that was
+/// built with a sanitizer.
+bool has_walls() noexcept;
 
 /// After so many more works the GPU is lost, as after an illegal access: works do nothing, and
 /// every call says so. INT64_MAX: it is there again, and stays.

@@ -13,6 +13,8 @@
 #include <iterator>
 #include <vector>
 
+#include "kernels/cuda/shim/host_driver.h"
+
 namespace sluice::cuda::host {
 
 namespace {
@@ -95,6 +97,8 @@ auto entry_before(const Map& map, const void* at) {
   return after == map.begin() ? map.end() : std::prev(after);
 }
 }  // namespace
+
+bool has_walls() noexcept { return kHasWalls; }
 
 std::byte* DeviceAllocations::take(int device, int64_t bytes) {
   if (bytes > kMemoryBytes - bytes_in_use(device)) return nullptr;

@@ -231,7 +231,7 @@ TEST(CudaEngineForeign, ExpertsInMxfp4GiveTheCpusLogits) {
 // rounding queries to 16 bits makes of them: 0.006 at 64 columns, 0.015 at 256, 0.029 at 512.
 TEST(CudaEngineWide, HeadsOf512ColumnsGiveTheCpusLogits) {
   constexpr double kAllowed = 5e-2;
-  const jobs::TemporaryFolder folder;
+  const TemporaryFolder folder;
   auto config = nlohmann::json::parse(whole_file(fixture_model("gemma4-tiny") + "/config.json"));
   config["global_head_dim"] = 512;
   const std::string text = config.dump(), made = folder.file("gemma4-wide");
@@ -257,7 +257,7 @@ TEST(CudaEngineWide, HeadsOf512ColumnsGiveTheCpusLogits) {
 
 // llama4-tiny without experts, so that decode passes are graphs, and with random weights: chunks of
 // one position, less than a page, and many of a prompt.
-std::string chunked_model(const jobs::TemporaryFolder& folder, int chunk) {
+std::string chunked_model(const TemporaryFolder& folder, int chunk) {
   auto config = nlohmann::json::parse(whole_file(fixture_model("llama4-tiny") + "/config.json"));
   config["attention_chunk_size"] = chunk;
   config["moe_layers"] = nlohmann::json::array();
@@ -271,7 +271,7 @@ std::string chunked_model(const jobs::TemporaryFolder& folder, int chunk) {
 }
 
 TEST(CudaEngineChunks, AreTheCpus) {
-  const jobs::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (const int chunk : {1, 3, 16, 41}) {
     SCOPED_TRACE(chunk);
     const std::string made = chunked_model(folder, chunk);
@@ -645,8 +645,8 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
                                            "qwen3-windows", "qwen3-5-tiny", "mamba2-tiny",
-                                           "minicpm3-tiny", "gemma4-tiny", "gpt-oss-tiny:store",
-                                           "llama4-tiny:store"),
+                                           "minicpm3-tiny", "gemma4-tiny", "gpt-oss-tiny",
+                                           "llama4-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -666,10 +666,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
                       "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
                       "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
-                      "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny:store",
-                      "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4", "llama4-tiny:store",
-                      "llama4-odd:f32", "llama4-tiny:int8", "stories260k:k-mixed",
-                      "stories260k:k-mixed+a8", "llama-tiny-bias:q3_k", "mixtral-tiny:k-mixed"),
+                      "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny", "gpt-oss-tiny:int4",
+                      "gpt-oss-tiny:mxfp4", "llama4-tiny", "llama4-odd:f32", "llama4-tiny:int8",
+                      "stories260k:k-mixed", "stories260k:k-mixed+a8", "llama-tiny-bias:q3_k",
+                      "mixtral-tiny:k-mixed"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {

@@ -17,7 +17,7 @@ namespace {
 // stories260k with the rows of `up` larger and those of `down` smaller by a power of two: what it
 // computes stays the same, what `down` is given becomes more than f16 holds.
 // Those of norms likewise, before q, k, v and before gate and up, with `of_norms`.
-std::string with_large_activations(const jobs::TemporaryFolder& folder, bool of_norms = false,
+std::string with_large_activations(const TemporaryFolder& folder, bool of_norms = false,
                                    int power = 18) {
   namespace fs = std::filesystem;
   const fs::path made = folder.file("stories260k-" + std::string(of_norms ? "norms-" : "gates-") +
@@ -49,7 +49,7 @@ std::string with_large_activations(const jobs::TemporaryFolder& folder, bool of_
 
 // A few rows of them are 16-bit numbers, bf16 where the GPU has it.
 TEST(CudaEngineFp8, LargeActivationsGiveTheCpusLogits) {
-  const jobs::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::vector<int32_t> prompt{5, 70, 300, 41, 12, 8, 99};
   expect_logits_of_the_cpu(with_large_activations(folder) + ":fp8+f8", greedy_requests({prompt}, 1),
                            0.15);
@@ -59,7 +59,7 @@ TEST(CudaEngineFp8, LargeActivationsGiveTheCpusLogits) {
 void expect_large_inputs_right() {
   Random random(17);
   for (const bool of_norms : {false, true}) {
-    const jobs::TemporaryFolder folder;
+    const TemporaryFolder folder;
     const std::string made = with_large_activations(folder, of_norms, of_norms ? 12 : 15);
     for (const char* format : {"f16", "int4", "int8", "nf4", "q4_0", "mxfp4", "fp8", "q4_k"})
       for (const size_t tokens : {size_t{7}, size_t{80}}) {
