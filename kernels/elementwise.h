@@ -4,21 +4,19 @@
 #include <cmath>
 #include <cstdint>
 
+#include "src/base/activation.h"
 #include "src/base/dtype.h"
 
 namespace sluice::kernels {
 
 /// y[i] += x[i]; n elements; x and y equal or disjoint.
 void add_inplace(float* y, const float* x, int64_t n) noexcept;
-/// y = silu(gate) * up, [rows, cols], each with its row stride in floats; y may be gate or up.
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
-              int64_t y_stride, int64_t rows, int64_t cols) noexcept;
-/// The same with gelu_tanh.
-void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                   float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
-/// The same with sigmoid(x) = 1 / (1 + e^-x).
-void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                 float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
+/// activation(x) in place, n elements.
+void activate(Activation activation, float* x, int64_t n) noexcept;
+/// y = activation(gate) * up, [rows, cols], each with its row stride in floats; y may be gate or
+/// up.
+void gated(Activation activation, const float* gate, int64_t gate_stride, const float* up,
+           int64_t up_stride, float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
 /// How clamped_gate() gates: of g = min(gate + its bias, limit) and u = clamp(up + its bias,
 /// -limit, limit) it makes (u + 1) g sigmoid(alpha g) (gpt-oss).
 struct ClampedGateShape {
@@ -30,14 +28,6 @@ struct ClampedGateShape {
 void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
                   const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
                   int64_t cols) noexcept;
-/// In place. gelu_erf is the exact form, gelu_tanh the approximation; silu(x) = x / (1 + e^-x);
-/// relu_squared(x) = relu(x)^2 (arXiv:2109.08668).
-void relu(float* x, int64_t n) noexcept;
-void relu_squared(float* x, int64_t n) noexcept;
-void gelu_erf(float* x, int64_t n) noexcept;
-void gelu_tanh(float* x, int64_t n) noexcept;
-void silu(float* x, int64_t n) noexcept;
-void sigmoid(float* x, int64_t n) noexcept;
 /// x = cap tanh(x / cap), within some roundings of itself.
 void soft_cap(float* x, float cap, int64_t n) noexcept;
 /// x *= factor.
@@ -83,17 +73,12 @@ void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* id
 
 namespace reference {
 void add_inplace(float* y, const float* x, int64_t n);
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
-              int64_t y_stride, int64_t rows, int64_t cols);
-void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                   float* y, int64_t y_stride, int64_t rows, int64_t cols);
-void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                 float* y, int64_t y_stride, int64_t rows, int64_t cols);
+void activate(Activation activation, float* x, int64_t n);
+void gated(Activation activation, const float* gate, int64_t gate_stride, const float* up,
+           int64_t up_stride, float* y, int64_t y_stride, int64_t rows, int64_t cols);
 void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
                   const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
                   int64_t cols);
-void relu(float* x, int64_t n);
-void relu_squared(float* x, int64_t n);
 void soft_cap(float* x, float cap, int64_t n);
 void scale_inplace(float* x, float factor, int64_t n);
 void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols);
@@ -103,10 +88,6 @@ void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride,
                    const HeadGroups& heads);
 void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
                 const TakenHeads& taken);
-void gelu_erf(float* x, int64_t n);
-void gelu_tanh(float* x, int64_t n);
-void silu(float* x, int64_t n);
-void sigmoid(float* x, int64_t n);
 void convert(DType from, const void* source, DType to, void* destination, int64_t n);
 void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count,
                  float* out);

@@ -45,12 +45,11 @@ const RowOperator kOperators[] = {
      [](const RowOperands& of) { cuda::add_bias(of.y, of.vector, of.shape, of.stream); }},
     {"activate", 10,
      [](const RowOperands& of) {
-       cuda::activate(cuda::RowActivation::kGeluTanh, of.y, of.shape, {of.narrow(), {}}, of.stream);
+       cuda::activate(Activation::kGeluTanh, of.y, of.shape, {of.narrow(), {}}, of.stream);
      }},
     {"gated", 14,
      [](const RowOperands& of) {
-       cuda::gated(cuda::RowActivation::kSilu, of.x, of.y, of.y, of.shape, {of.narrow(), {}},
-                   of.stream);
+       cuda::gated(Activation::kSilu, of.x, of.y, of.y, of.shape, {of.narrow(), {}}, of.stream);
      }},
     {"scale_rows", 8,
      [](const RowOperands& of) {

@@ -25,16 +25,17 @@ void rms_norm(benchmark::State& state) {
   set_rate(state, kRows * kCols * 8);
 }
 
-void silu_mul(benchmark::State& state) {
+void gated(benchmark::State& state) {
   std::vector<float> gate(kRows * kCols, 0.5f), up(gate), y(gate.size());
   for (auto _ : state)
-    kernels::silu_mul(gate.data(), kCols, up.data(), kCols, y.data(), kCols, kRows, kCols);
+    kernels::gated(Activation::kSilu, gate.data(), kCols, up.data(), kCols, y.data(), kCols, kRows,
+                   kCols);
   set_rate(state, kRows * kCols * 12);
 }
 
-void gelu_erf(benchmark::State& state) {
+void gelu(benchmark::State& state) {
   std::vector<float> x(kRows * kCols, 0.5f);
-  for (auto _ : state) kernels::gelu_erf(x.data(), kRows * kCols);
+  for (auto _ : state) kernels::activate(Activation::kGelu, x.data(), kRows * kCols);
   set_rate(state, kRows * kCols * 8);
 }
 
@@ -57,8 +58,8 @@ void f32_to_bf16(benchmark::State& state) { convert(state, DType::kF32, DType::k
 void f16_to_f32(benchmark::State& state) { convert(state, DType::kF16, DType::kF32); }
 
 BENCHMARK(rms_norm)->Name("rms_norm")->UseRealTime();
-BENCHMARK(silu_mul)->Name("silu_mul")->UseRealTime();
-BENCHMARK(gelu_erf)->Name("gelu_erf")->UseRealTime();
+BENCHMARK(gated)->Name("gated")->UseRealTime();
+BENCHMARK(gelu)->Name("gelu")->UseRealTime();
 BENCHMARK(rope)->Name("rope")->UseRealTime();
 BENCHMARK(f32_to_bf16)->Name("convert/f32/bf16")->UseRealTime();
 BENCHMARK(f16_to_f32)->Name("convert/f16/f32")->UseRealTime();

@@ -28,27 +28,19 @@ void add_inplace(float* y, const float* x, int64_t n) noexcept {
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.add(y + begin, x + begin, count); });
 }
 
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
-              int64_t y_stride, int64_t rows, int64_t cols) noexcept {
+void activate(Activation activation, float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
-  deal_each(rows, least_rows(cols), [&](int64_t row) {
-    variant.silu_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    variant.gate(activation, x + begin, nullptr, x + begin, count);
   });
 }
 
-void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                   float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept {
+void gated(Activation activation, const float* gate, int64_t gate_stride, const float* up,
+           int64_t up_stride, float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();
   deal_each(rows, least_rows(cols), [&](int64_t row) {
-    variant.gelu_tanh_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
-  });
-}
-
-void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                 float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept {
-  const Variant& variant = active_variant();
-  deal_each(rows, least_rows(cols), [&](int64_t row) {
-    variant.sigmoid_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+    variant.gate(activation, gate + row * gate_stride, up + row * up_stride, y + row * y_stride,
+                 cols);
   });
 }
 
@@ -60,35 +52,6 @@ void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate
     variant.clamped_gate(shape.limit, shape.alpha, shape.biases, gate + row * gate_stride,
                          up + row * up_stride, y + row * y_stride, cols);
   });
-}
-
-void sigmoid(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) {
-    variant.sigmoid_mul(x + begin, nullptr, x + begin, count);
-  });
-}
-
-void relu(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu(x + begin, count); });
-}
-
-void gelu_erf(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) { variant.gelu_erf(x + begin, count); });
-}
-
-void gelu_tanh(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) {
-    variant.gelu_tanh_mul(x + begin, nullptr, x + begin, count);
-  });
-}
-
-void relu_squared(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu_squared(x + begin, count); });
 }
 
 void soft_cap(float* x, float cap, int64_t n) noexcept {
@@ -138,13 +101,6 @@ void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, in
     for (int64_t head = 0; head < taken.heads; ++head)
       std::copy_n(x + row * x_stride + (head * taken.period + taken.first) * taken.head_dim,
                   taken.head_dim, y + row * y_stride + head * taken.head_dim);
-  });
-}
-
-void silu(float* x, int64_t n) noexcept {
-  const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) {
-    variant.silu_mul(x + begin, nullptr, x + begin, count);
   });
 }
 

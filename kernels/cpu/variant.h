@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
+#include "src/base/activation.h"
 #include "src/base/block_type.h"
 #include "src/base/code_words.h"
 #include "src/base/recurrent_shape.h"
@@ -110,14 +111,10 @@ struct Variant {
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
                      int64_t rows, int64_t cols);
   void (*add)(float* y, const float* x, int64_t n);
-  void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< `up` may be null
-  void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< likewise
-  void (*sigmoid_mul)(const float* gate, const float* up, float* y, int64_t n);    ///< likewise
+  /// y = activation(gate) * up; `up` may be null, for activation(gate) alone.
+  void (*gate)(Activation activation, const float* gate, const float* up, float* y, int64_t n);
   void (*clamped_gate)(float limit, float alpha, const float* biases, const float* gate,
                        const float* up, float* y, int64_t n);  ///< `biases` may be null
-  void (*relu)(float* x, int64_t n);
-  void (*relu_squared)(float* x, int64_t n);
-  void (*gelu_erf)(float* x, int64_t n);
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*scale)(float* x, float factor, int64_t n);
   /// y[c] = silu(bias[c] + sum over j < taps of weights[j * columns + c] inputs[j][c]); without

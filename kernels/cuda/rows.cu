@@ -71,17 +71,17 @@ SLUICE_KERNEL(kThreads) add_bias_kernel(float* y, const float* bias, RowsShape s
 
 SLUICE_DEVICE float silu(float x) { return x / (1.0f + exp_of(-x)); }
 
-SLUICE_DEVICE float activated(RowActivation activation, float x) {
+SLUICE_DEVICE float activated(Activation activation, float x) {
   constexpr float kRootHalf = 0.70710678118654752f;
   constexpr float kTanhScale = 0.79788456080286536f;  // sqrt(2 / pi)
   switch (activation) {
-    case RowActivation::kRelu: return x > 0 ? x : 0.0f;
-    case RowActivation::kReluSquared: return x > 0 ? x * x : 0.0f;
-    case RowActivation::kGeluErf: return 0.5f * x * (1.0f + erf_of(x * kRootHalf));
-    case RowActivation::kGeluTanh:
+    case Activation::kRelu: return x > 0 ? x : 0.0f;
+    case Activation::kReluSquared: return x > 0 ? x * x : 0.0f;
+    case Activation::kGelu: return 0.5f * x * (1.0f + erf_of(x * kRootHalf));
+    case Activation::kGeluTanh:
       return 0.5f * x * (1.0f + tanh_of(kTanhScale * (x + 0.044715f * x * x * x)));
-    case RowActivation::kSigmoid: return 1.0f / (1.0f + exp_of(-x));
-    case RowActivation::kSilu: break;
+    case Activation::kSigmoid: return 1.0f / (1.0f + exp_of(-x));
+    case Activation::kSilu: break;
   }
   return silu(x);
 }
@@ -104,13 +104,13 @@ SLUICE_DEVICE void write_slice(float* y, const RowsShape& shape, const RowCopies
 }
 
 SLUICE_KERNEL(kThreads)
-activate_kernel(RowActivation activation, float* x, RowsShape shape, RowCopies copies) {
+activate_kernel(Activation activation, float* x, RowsShape shape, RowCopies copies) {
   write_slice(x, shape, copies, [&](int64_t i) { return activated(activation, x[i]); });
 }
 
 SLUICE_KERNEL(kThreads)
-gated_kernel(RowActivation activation, const float* gate, const float* up, float* y,
-             RowsShape shape, RowCopies copies) {
+gated_kernel(Activation activation, const float* gate, const float* up, float* y, RowsShape shape,
+             RowCopies copies) {
   write_slice(y, shape, copies, [&](int64_t i) { return activated(activation, gate[i]) * up[i]; });
 }
 
@@ -268,14 +268,14 @@ void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream
          shape);
 }
 
-void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
+void activate(Activation activation, float* x, const RowsShape& shape, const RowCopies& copies,
               Stream stream) {
   if (shape.rows == 0) return;
   launch("activate", activate_kernel, slices_of(shape, copies), kThreads, 0, stream, activation, x,
          shape, copies);
 }
 
-void gated(RowActivation activation, const float* gate, const float* up, float* y,
+void gated(Activation activation, const float* gate, const float* up, float* y,
            const RowsShape& shape, const RowCopies& copies, Stream stream) {
   if (shape.rows == 0) return;
   launch("gated", gated_kernel, slices_of(shape, copies), kThreads, 0, stream, activation, gate, up,

@@ -4,6 +4,7 @@
 // stream's order. Bound by memory: each reads and writes its rows once.
 #include "kernels/cuda/row_copies.h"
 #include "kernels/elementwise.h"
+#include "src/base/activation.h"
 #include "src/base/rope_layout.h"
 
 namespace sluice::cuda {
@@ -48,14 +49,12 @@ void regroup_heads(const float* x, float* y, const RowsShape& shape,
 void take_heads(const float* x, int64_t x_stride, float* y, const RowsShape& shape,
                 const kernels::TakenHeads& taken, Stream stream);
 
-/// As kernels/elementwise.h names them.
-enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu, kReluSquared, kSigmoid };
 /// In place. Quantised copies only where can_quantise_slices().
-void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
+void activate(Activation activation, float* x, const RowsShape& shape, const RowCopies& copies,
               Stream stream);
 /// y = activation(gate) * up, all of one shape; y may be gate or up. Copies of y as activate()
 /// makes them.
-void gated(RowActivation activation, const float* gate, const float* up, float* y,
+void gated(Activation activation, const float* gate, const float* up, float* y,
            const RowsShape& shape, const RowCopies& copies, Stream stream);
 /// y = the clamped gate of both (kernels/elementwise.h), all of one shape; `biases` on the device;
 /// y may be gate or up.

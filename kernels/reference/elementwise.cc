@@ -27,20 +27,17 @@ void write(DType type, void* to, int64_t i, float value) {
   std::memcpy(static_cast<char*>(to) + 2 * i, &bits, 2);
 }
 
-double silu_of(double x) { return x / (1 + std::exp(-x)); }
-double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
-double gelu_tanh_of(double x) {
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-// y = activation(gate) up.
-void gate_rows(double (*activation)(double), const float* gate, int64_t gate_stride,
-               const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
-               int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < cols; ++i)
-      y[row * y_stride + i] =
-          static_cast<float>(activation(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kRelu: return x < 0 ? 0 : x;
+    case Activation::kGelu: return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kReluSquared: return x < 0 ? 0 : x * x;
+    case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
+  }
+  return x;
 }
 }  // namespace
 
@@ -48,19 +45,16 @@ void add_inplace(float* y, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
-              int64_t y_stride, int64_t rows, int64_t cols) {
-  gate_rows(silu_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
+void activate(Activation activation, float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(activated(activation, x[i]));
 }
 
-void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                   float* y, int64_t y_stride, int64_t rows, int64_t cols) {
-  gate_rows(gelu_tanh_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
-}
-
-void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                 float* y, int64_t y_stride, int64_t rows, int64_t cols) {
-  gate_rows(sigmoid_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
+void gated(Activation activation, const float* gate, int64_t gate_stride, const float* up,
+           int64_t up_stride, float* y, int64_t y_stride, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < cols; ++i)
+      y[row * y_stride + i] = static_cast<float>(
+          activated(activation, gate[row * gate_stride + i]) * up[row * up_stride + i]);
 }
 
 void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
@@ -76,20 +70,9 @@ void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate
       }
       g = std::min(g, limit);
       u = std::clamp(u, -limit, limit);
-      y[row * y_stride + i] = static_cast<float>((u + 1) * g * sigmoid_of(shape.alpha * g));
+      y[row * y_stride + i] =
+          static_cast<float>((u + 1) * g * activated(Activation::kSigmoid, shape.alpha * g));
     }
-}
-
-void sigmoid(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(sigmoid_of(x[i]));
-}
-
-void relu(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i];
-}
-
-void relu_squared(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
 }
 
 void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
@@ -99,19 +82,6 @@ void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, in
       const int64_t head = col / taken.head_dim * taken.period + taken.first;
       y[row * y_stride + col] = x[row * x_stride + head * taken.head_dim + col % taken.head_dim];
     }
-}
-
-void gelu_erf(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    x[i] = static_cast<float>(0.5 * x[i] * (1 + std::erf(x[i] * std::sqrt(0.5))));
-}
-
-void gelu_tanh(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(gelu_tanh_of(x[i]));
-}
-
-void silu(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(silu_of(x[i]));
 }
 
 void soft_cap(float* x, float cap, int64_t n) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "src/base/activation.h"
 #include "src/base/rope_layout.h"
 #include "src/base/router_spec.h"
 
@@ -15,8 +16,6 @@ namespace sluice {
 
 /// RMSNorm (arXiv:1910.07467) or LayerNorm (arXiv:1607.06450).
 enum class NormKind : uint8_t { kRms, kLayer };
-/// A function of each value.
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu, kReluSquared, kSigmoid };
 
 /// A gate whose inputs are clamped (gpt-oss): of g = min(gate, limit) and u = clamp(up, -limit,
 /// limit) it makes (u + 1) g sigmoid(alpha g). limit 0: there is none, the activation gates.

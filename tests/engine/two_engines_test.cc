@@ -17,7 +17,8 @@ std::unique_ptr<Engine> open(const std::string& model,
   return Engine::open(fixture_model(model), options);
 }
 
-std::map<uint64_t, Answer> run(Engine& engine, const std::vector<GenerationRequest>& requests) {
+std::map<uint64_t, Answer> answers_of(Engine& engine,
+                                      const std::vector<GenerationRequest>& requests) {
   ListSource source(requests);
   CollectingSink sink;
   engine.generate(source, sink);
@@ -34,13 +35,14 @@ TEST(TwoEngines, AtTheSameTimeEachGivesItsOwnTokens) {
   const std::string names[] = {"stories260k", "qwen3-tiny"};
   const auto requests = greedy_requests({{1, 20, 30, 40}, {1, 50}, {1, 60, 70}}, 24);
   std::vector<std::vector<int32_t>> alone[2], together[2];
-  for (int i = 0; i < 2; ++i) alone[i] = tokens_of(run(*open(names[i], requests), requests));
+  for (int i = 0; i < 2; ++i) alone[i] = tokens_of(answers_of(*open(names[i], requests), requests));
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 2; ++i)
       threads.emplace_back([&, i] {
         const auto engine = open(names[i], requests);
-        for (int round = 0; round < 3; ++round) together[i] = tokens_of(run(*engine, requests));
+        for (int round = 0; round < 3; ++round)
+          together[i] = tokens_of(answers_of(*engine, requests));
       });
   }
   for (int i = 0; i < 2; ++i) EXPECT_EQ(together[i], alone[i]) << names[i];
@@ -61,18 +63,18 @@ TEST(TwoEngines, ADraftAndItsTargetTakeTurnsInOneThread) {
   longest.front().params.max_tokens += kDrafted;
   const auto target = open("stories260k", longest);
   const auto draft = open("stories260k:int8", longest);
-  const auto expected = run(*target, wanted).at(0).tokens;
+  const auto expected = answers_of(*target, wanted).at(0).tokens;
 
   std::vector<int32_t> tokens = prompt;
   int rounds = 0;
   for (; tokens.size() < prompt.size() + kTokens; ++rounds) {
-    const Answer drafted = run(*draft, greedy_requests({tokens}, kDrafted)).at(0);
+    const Answer drafted = answers_of(*draft, greedy_requests({tokens}, kDrafted)).at(0);
     std::vector<int32_t> proposed = tokens;
     proposed.insert(proposed.end(), drafted.tokens.begin(), drafted.tokens.end());
     GenerationRequest scored;
     scored.prompt = proposed;
     scored.score_prompt = true;
-    const Answer answer = run(*target, {scored}).at(0);
+    const Answer answer = answers_of(*target, {scored}).at(0);
     ASSERT_EQ(answer.refused, "");
     const std::vector<float>& logits = answer.logits;
     const size_t vocab = logits.size() / proposed.size();

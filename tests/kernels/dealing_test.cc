@@ -127,10 +127,10 @@ TEST(Dealing, GivesTheSameRows) {
     });
     on_copy([&, c = cols, r = rows](Values& y) { softmax(y.data(), r, c); });
     on_copy([&, c = cols, r = rows](Values& y) {
-      silu_mul(x.data(), c, x.data(), c, y.data(), c, r, c);
+      gated(Activation::kSilu, x.data(), c, x.data(), c, y.data(), c, r, c);
     });
     on_copy([&, n = rows * cols](Values& y) { add_inplace(y.data(), x.data(), n); });
-    on_copy([&, n = rows * cols](Values& y) { gelu_tanh(y.data(), n); });
+    on_copy([&, n = rows * cols](Values& y) { activate(Activation::kGeluTanh, y.data(), n); });
     on_copy([&, n = rows * cols](Values& y) {
       convert(DType::kF32, x.data(), DType::kBF16, y.data(), n);
     });

@@ -36,7 +36,7 @@ struct Layer {
     bias = random.normal(columns, 0.5f);
     skip = random.normal(heads);
     learned = random.normal(rows * (heads + 1));
-    sigmoid(learned.data(), std::ssize(learned));
+    activate(Activation::kSigmoid, learned.data(), std::ssize(learned));
     kept = random.normal(rows * (heads + 2));
     for (float& value : kept) value = 1 - 0.2f * std::fabs(std::tanh(value));
     convolved.resize(x.size());

@@ -25,10 +25,9 @@ TEST(AddInplace, EqualsTheReferenceExactly) {
   });
 }
 
-using InPlace = void (*)(float*, int64_t);
-
-// `relative` is held against |x|: every activation is between 0 and x, or a little beside it.
-void compare_activation(InPlace fast, InPlace plain, double relative) {
+// `relative` is held against |x|: silu and both forms of gelu are between 0 and x, or a little
+// beside it.
+void compare_activation(Activation activation, double relative) {
   for_each_isa([&] {
     for (const int64_t n : kLengths) {
       Random random(static_cast<uint32_t>(n + 1));
@@ -39,8 +38,8 @@ void compare_activation(InPlace fast, InPlace plain, double relative) {
       for (size_t i = 0; i < x.size() && i < std::size(extremes); ++i) x[i] = extremes[i];
       const auto source = x;
       auto expected = x;
-      fast(x.data(), n);
-      plain(expected.data(), n);
+      activate(activation, x.data(), n);
+      reference::activate(activation, expected.data(), n);
       expect_close(x, expected, [&](size_t i) { return relative * std::fabs(source[i]) + 1e-37; });
     }
   });
@@ -51,7 +50,7 @@ TEST(Activations, ReluEqualsTheReferenceAndKeepsNan) {
     std::vector<float> x{1, -1, 0, std::numeric_limits<float>::quiet_NaN(), -5};
     x.resize(37, -2.0f);
     x[20] = std::numeric_limits<float>::quiet_NaN();
-    relu(x.data(), static_cast<int64_t>(x.size()));
+    activate(Activation::kRelu, x.data(), std::ssize(x));
     EXPECT_EQ(x[0], 1);
     EXPECT_EQ(x[1], 0);
     EXPECT_TRUE(std::isnan(x[3]));
@@ -62,16 +61,14 @@ TEST(Activations, ReluEqualsTheReferenceAndKeepsNan) {
 
 // e^ has a relative error of 2e-7 and enters through 1 / (1 + e^): never more than its own error,
 // plus three roundings.
-TEST(Activations, SiluIsAccurate) {
-  compare_activation(silu, reference::silu, 2e-7 + 4 * kRounding);
-}
+TEST(Activations, SiluIsAccurate) { compare_activation(Activation::kSilu, 2e-7 + 4 * kRounding); }
 // The argument -2u of e^ has a relative error of 4 roundings; u e^-2u / (1 + e^-2u)^2 < 0.25.
 TEST(Activations, GeluTanhIsAccurate) {
-  compare_activation(gelu_tanh, reference::gelu_tanh, 2e-7 + 6 * kRounding);
+  compare_activation(Activation::kGeluTanh, 2e-7 + 6 * kRounding);
 }
 // Phi's argument is squared in e^: z^2 e^(-z^2) < 0.37, times 4 roundings, and the fit's 6.3e-8.
 TEST(Activations, GeluErfIsAccurate) {
-  compare_activation(gelu_erf, reference::gelu_erf, 3e-7 + 6 * kRounding);
+  compare_activation(Activation::kGelu, 3e-7 + 6 * kRounding);
 }
 
 TEST(Activations, ReluSquaredIsAccurate) {
@@ -80,8 +77,8 @@ TEST(Activations, ReluSquaredIsAccurate) {
       Random random(static_cast<uint32_t>(n + 2));
       auto x = random.normal(n, 4);
       auto expected = x;
-      relu_squared(x.data(), n);
-      reference::relu_squared(expected.data(), n);
+      activate(Activation::kReluSquared, x.data(), n);
+      reference::activate(Activation::kReluSquared, expected.data(), n);
       EXPECT_EQ(x, expected) << n;
     }
   });
@@ -153,11 +150,10 @@ TEST(RegroupHeads, PutsQBeforeKBeforeV) {
 
 TEST(Activations, PassNanOn) {
   for_each_isa([] {
-    for (const InPlace activation : {InPlace{relu}, InPlace{silu}, InPlace{gelu_tanh},
-                                     InPlace{gelu_erf}, InPlace{relu_squared}}) {
+    for (const Activation activation : kActivations) {
       std::vector<float> x(33, 1.0f);
       x[3] = x[32] = std::numeric_limits<float>::quiet_NaN();
-      activation(x.data(), 33);
+      activate(activation, x.data(), 33);
       EXPECT_TRUE(std::isnan(x[3]));
       EXPECT_TRUE(std::isnan(x[32]));
       EXPECT_FALSE(std::isnan(x[4]));
@@ -165,40 +161,65 @@ TEST(Activations, PassNanOn) {
   });
 }
 
-TEST(SiluMul, TakesHalvesOfOneMatrix) {
+// How far activation(gate) may be off.
+double allowed_of(Activation activation, float gate) {
+  const double size = std::fabs(gate);
+  switch (activation) {
+    case Activation::kRelu: return 0;
+    case Activation::kReluSquared: return 2 * kRounding * size * size;
+    case Activation::kGelu: return (3e-7 + 7 * kRounding) * size;
+    case Activation::kGeluTanh: return (2e-7 + 7 * kRounding) * size;
+    case Activation::kSilu: return (2e-7 + 5 * kRounding) * size;
+    // e^-x has a relative error of 2e-7 and is at most the whole of 1 + e^-x.
+    case Activation::kSigmoid: return (2e-7 + 5 * kRounding) / (1 + std::exp(-double{gate}));
+  }
+  return 0;
+}
+
+// gate and up are halves of one matrix, as a fused projection writes them; y may be gate or up.
+TEST(Gated, AgreesWithTheReferenceForEveryActivationAndWritesOverItsInputs) {
   for_each_isa([] {
-    for (const int64_t cols : {1, 5, 16, 33, 300}) {
-      constexpr int64_t kRows = 13;
-      Random random(static_cast<uint32_t>(cols));
-      SCOPED_TRACE(random.trace());
-      const auto both = random.normal(kRows * 2 * cols, 3);
-      std::vector<float> y(static_cast<size_t>(kRows * cols)), expected(y.size());
-      silu_mul(both.data(), 2 * cols, both.data() + cols, 2 * cols, y.data(), cols, kRows, cols);
-      reference::silu_mul(both.data(), 2 * cols, both.data() + cols, 2 * cols, expected.data(),
-                          cols, kRows, cols);
-      expect_close(y, expected, [&](size_t i) {
-        return (2e-7 + 5 * kRounding) * std::fabs(expected[i]) + 1e-37;
-      });
-    }
+    for (const Activation activation : kActivations)
+      for (const int64_t cols : {1, 5, 16, 33, 300}) {
+        constexpr int64_t kRows = 13;
+        Random random(static_cast<uint32_t>(cols));
+        SCOPED_TRACE(random.trace());
+        auto both = random.normal(kRows * 2 * cols, 3);
+        both[0] = -100;
+        const auto gate = [&](size_t i) { return both[i / cols * 2 * cols + i % cols]; };
+        const auto up = [&](size_t i) { return both[i / cols * 2 * cols + cols + i % cols]; };
+        std::vector<float> y(static_cast<size_t>(kRows * cols)), expected(y.size());
+        gated(activation, both.data(), 2 * cols, both.data() + cols, 2 * cols, y.data(), cols,
+              kRows, cols);
+        reference::gated(activation, both.data(), 2 * cols, both.data() + cols, 2 * cols,
+                         expected.data(), cols, kRows, cols);
+        expect_close(y, expected, [&](size_t i) {
+          return allowed_of(activation, gate(i)) * std::fabs(up(i)) +
+                 kRounding * std::fabs(expected[i]) + 1e-37;
+        });
+        for (const int64_t at : {int64_t{0}, cols}) {
+          auto in_place = both;
+          gated(activation, in_place.data(), 2 * cols, in_place.data() + cols, 2 * cols,
+                in_place.data() + at, 2 * cols, kRows, cols);
+          for (size_t i = 0; i < y.size(); ++i)
+            ASSERT_EQ(in_place[i / cols * 2 * cols + at + i % cols], y[i]);
+        }
+      }
   });
 }
 
-TEST(GeluTanhMul, AgreesWithTheReference) {
+TEST(Activations, SigmoidIsAccurate) {
   for_each_isa([] {
-    for (const int64_t cols : {1, 5, 16, 33, 300}) {
-      constexpr int64_t kRows = 13;
-      Random random(static_cast<uint32_t>(cols));
-      SCOPED_TRACE(random.trace());
-      const auto gate = random.normal(kRows * cols, 3);
-      const auto up = random.normal(kRows * cols);
-      std::vector<float> y(gate.size()), expected(gate.size());
-      gelu_tanh_mul(gate.data(), cols, up.data(), cols, y.data(), cols, kRows, cols);
-      reference::gelu_tanh_mul(gate.data(), cols, up.data(), cols, expected.data(), cols, kRows,
-                               cols);
-      expect_close(y, expected, [&](size_t i) {
-        return (2e-7 + 7 * kRounding) * std::fabs(gate[i] * up[i]) + 1e-37;
-      });
-    }
+    Random random(5);
+    SCOPED_TRACE(random.trace());
+    auto x = random.normal(300, 3);
+    x[0] = -100;
+    const auto source = x;
+    auto expected = x;
+    activate(Activation::kSigmoid, x.data(), std::ssize(x));
+    reference::activate(Activation::kSigmoid, expected.data(), std::ssize(expected));
+    expect_close(x, expected,
+                 [&](size_t i) { return allowed_of(Activation::kSigmoid, source[i]) + 1e-37; });
   });
 }
 
@@ -249,34 +270,6 @@ TEST(ClampedGate, ClampsTheGateFromAboveAndUpFromBothSides) {
   });
 }
 
-// e^-x has a relative error of 2e-7 and is at most the whole of 1 + e^-x.
-TEST(SigmoidMul, AgreesWithTheReferenceAndWritesOverTheGate) {
-  for_each_isa([] {
-    for (const int64_t cols : {1, 5, 16, 33, 300}) {
-      constexpr int64_t kRows = 13;
-      Random random(static_cast<uint32_t>(cols));
-      SCOPED_TRACE(random.trace());
-      auto gate = random.normal(kRows * cols, 3);
-      gate[0] = -100;
-      const auto up = random.normal(kRows * cols);
-      auto one = gate, plain = gate;
-      std::vector<float> y(gate.size()), expected(gate.size());
-      sigmoid_mul(gate.data(), cols, up.data(), cols, y.data(), cols, kRows, cols);
-      reference::sigmoid_mul(gate.data(), cols, up.data(), cols, expected.data(), cols, kRows,
-                             cols);
-      const auto allowed = [&](const std::vector<float>& of) {
-        return [&](size_t i) { return (2e-7 + 5 * kRounding) * std::fabs(of[i]) + 1e-37; };
-      };
-      expect_close(y, expected, allowed(expected));
-      sigmoid_mul(gate.data(), cols, up.data(), cols, gate.data(), cols, kRows, cols);
-      EXPECT_EQ(gate, y);
-      sigmoid(one.data(), std::ssize(one));
-      reference::sigmoid(plain.data(), std::ssize(plain));
-      expect_close(one, plain, allowed(plain));
-    }
-  });
-}
-
 TEST(TakeHeads, EqualsTheReference) {
   for (const TakenHeads& taken : {TakenHeads{1, 1, 1, 0}, TakenHeads{3, 5, 2, 0},
                                   TakenHeads{3, 5, 2, 1}, TakenHeads{7, 16, 3, 2}}) {
@@ -288,16 +281,6 @@ TEST(TakeHeads, EqualsTheReference) {
     reference::take_heads(x.data(), wide, expected.data(), cols + 1, 9, taken);
     EXPECT_EQ(y, expected);
   }
-}
-
-TEST(SiluMul, MayWriteOverGate) {
-  Random random(3);
-  auto gate = random.normal(4 * 50);
-  const auto up = random.normal(4 * 50);
-  std::vector<float> y(gate.size());
-  silu_mul(gate.data(), 50, up.data(), 50, y.data(), 50, 4, 50);
-  silu_mul(gate.data(), 50, up.data(), 50, gate.data(), 50, 4, 50);
-  EXPECT_EQ(gate, y);
 }
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

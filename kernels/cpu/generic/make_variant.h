@@ -27,13 +27,8 @@ constexpr Variant make_variant(const char* name) {
   out.rms_norm = rms_norm_rows;
   out.layer_norm = layer_norm_rows;
   out.add = add_range;
-  out.silu_mul = silu_mul_range;
-  out.sigmoid_mul = sigmoid_mul_range;
+  out.gate = gate_range;
   out.clamped_gate = clamped_gate_range;
-  out.relu = relu_range;
-  out.gelu_erf = gelu_erf_range;
-  out.gelu_tanh_mul = gelu_tanh_mul_range;
-  out.relu_squared = relu_squared_range;
   out.soft_cap = soft_cap_range;
   out.scale = scale_range;
   out.conv_silu_row = conv_silu_row;

@@ -63,34 +63,10 @@ inline VecF silu_vec(VecF x) {
   return x / (1.0f + exp_vec(bounded));
 }
 
-void silu_mul_range(const float* gate, const float* up, float* y, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF s = silu_vec(load(gate + i));
-    store(y + i, up ? s * load(up + i) : s);
-  }
-  for (; i < n; ++i) {
-    const float s = silu_vec(splat(gate[i]))[0];
-    y[i] = up ? s * up[i] : s;
-  }
-}
-
 // 1 / (1 + e^-x), with the bound of silu_vec.
 inline VecF sigmoid_vec(VecF x) {
   const VecF negated = -x;
   return 1.0f / (1.0f + exp_vec(negated > splat(88.0f) ? splat(88.0f) : negated));
-}
-
-void sigmoid_mul_range(const float* gate, const float* up, float* y, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF s = sigmoid_vec(load(gate + i));
-    store(y + i, up ? s * load(up + i) : s);
-  }
-  for (; i < n; ++i) {
-    const float s = sigmoid_vec(splat(gate[i]))[0];
-    y[i] = up ? s * up[i] : s;
-  }
 }
 
 // Columns past the end are zeros.
@@ -128,42 +104,15 @@ void clamped_gate_range(float limit, float alpha, const float* biases, const flo
   }
 }
 
-void relu_range(float* x, int64_t n) {
-  // Keeps NaN, as x > 0 ? x : 0 would not.
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF v = load(x + i);
-    store(x + i, v < splat(0) ? splat(0) : v);
-  }
-  for (; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i];
-}
+// Keeps NaN, as x > 0 ? x : 0 would not.
+inline VecF relu_vec(VecF x) { return x < splat(0) ? splat(0) : x; }
+inline VecF relu_squared_vec(VecF x) { return x < splat(0) ? splat(0) : x * x; }
 
 // 0.5 x (1 + tanh(u)) = x / (1 + e^(-2u)),  u = sqrt(2/pi) (x + 0.044715 x^3)
 inline VecF gelu_tanh_vec(VecF x) {
   const VecF u2 = x * (1.0f + 0.044715f * x * x) * 1.5957691216057308f;
   const VecF negated = -u2;
   return x / (1.0f + exp_vec(negated > splat(88.0f) ? splat(88.0f) : negated));
-}
-
-void gelu_tanh_mul_range(const float* gate, const float* up, float* y, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF g = gelu_tanh_vec(load(gate + i));
-    store(y + i, up ? g * load(up + i) : g);
-  }
-  for (; i < n; ++i) {
-    const float g = gelu_tanh_vec(splat(gate[i]))[0];
-    y[i] = up ? g * up[i] : g;
-  }
-}
-
-void relu_squared_range(float* x, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF v = load(x + i);
-    store(x + i, v < splat(0) ? splat(0) : v * v);
-  }
-  for (; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
 }
 
 // tanh(u) = (e^2u - 1) / (e^2u + 1); near 0, where that loses all digits, Lambert's continued
@@ -206,10 +155,28 @@ inline VecF gelu_erf_vec(VecF x) {
   return x < splat(0) ? x * upper : x - x * upper;
 }
 
-void gelu_erf_range(float* x, int64_t n) {
+template <VecF (*kActivation)(VecF)>
+void gate_by(const float* gate, const float* up, float* y, int64_t n) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, gelu_erf_vec(load(x + i)));
-  for (; i < n; ++i) x[i] = gelu_erf_vec(splat(x[i]))[0];
+  for (; i + kLanes <= n; i += kLanes) {
+    const VecF g = kActivation(load(gate + i));
+    store(y + i, up ? g * load(up + i) : g);
+  }
+  for (; i < n; ++i) {
+    const float g = kActivation(splat(gate[i]))[0];
+    y[i] = up ? g * up[i] : g;
+  }
+}
+
+void gate_range(Activation activation, const float* gate, const float* up, float* y, int64_t n) {
+  switch (activation) {
+    case Activation::kRelu: return gate_by<relu_vec>(gate, up, y, n);
+    case Activation::kGelu: return gate_by<gelu_erf_vec>(gate, up, y, n);
+    case Activation::kGeluTanh: return gate_by<gelu_tanh_vec>(gate, up, y, n);
+    case Activation::kSilu: return gate_by<silu_vec>(gate, up, y, n);
+    case Activation::kReluSquared: return gate_by<relu_squared_vec>(gate, up, y, n);
+    case Activation::kSigmoid: return gate_by<sigmoid_vec>(gate, up, y, n);
+  }
 }
 
 void scale_range(float* x, float factor, int64_t n) {

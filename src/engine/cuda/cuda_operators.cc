@@ -17,17 +17,6 @@ namespace sluice {
 namespace {
 cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
 
-cuda::RowActivation row_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kRelu: return cuda::RowActivation::kRelu;
-    case Activation::kGelu: return cuda::RowActivation::kGeluErf;
-    case Activation::kGeluTanh: return cuda::RowActivation::kGeluTanh;
-    case Activation::kReluSquared: return cuda::RowActivation::kReluSquared;
-    case Activation::kSigmoid: return cuda::RowActivation::kSigmoid;
-    case Activation::kSilu: break;
-  }
-  return cuda::RowActivation::kSilu;
-}
 }  // namespace
 
 cuda::Rows16 CudaRunner::narrow_area(int64_t cols, DType type) const noexcept {
@@ -678,15 +667,14 @@ void CudaRunner::add_changes_of(const Operator& op, int64_t begin, Rows in, Rows
 
 void CudaRunner::activate(const Operator& op, Rows in_out) {
   const cuda::RowCopies copies = copies_of(op, in_out);
-  cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());
+  cuda::activate(op.activation, in_out.data, shape_of(in_out), copies, stream());
 }
 
 void CudaRunner::gate(const Operator& op, Rows gate, Rows up, Rows out) {
   SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
                 "a family gates whole matrices");
   const cuda::RowCopies copies = copies_of(op, out);
-  cuda::gated(row_activation(op.activation), gate.data, up.data, out.data, shape_of(gate), copies,
-              stream());
+  cuda::gated(op.activation, gate.data, up.data, out.data, shape_of(gate), copies, stream());
 }
 
 void CudaRunner::logits(const Operator& op, Rows in) {

@@ -455,25 +455,12 @@ void LayerRunner::add_low_rank(const Operator& op, Rows in, Rows out) {
 }
 
 void LayerRunner::activate(const Operator& op, Rows in_out) {
-  const int64_t n = in_out.rows * in_out.cols;
-  switch (op.activation) {
-    case Activation::kRelu: kernels::relu(in_out.data, n); break;
-    case Activation::kGelu: kernels::gelu_erf(in_out.data, n); break;
-    case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
-    case Activation::kSilu: kernels::silu(in_out.data, n); break;
-    case Activation::kReluSquared: kernels::relu_squared(in_out.data, n); break;
-    case Activation::kSigmoid: kernels::sigmoid(in_out.data, n); break;
-  }
+  kernels::activate(op.activation, in_out.data, in_out.rows * in_out.cols);
 }
 
 void LayerRunner::gate(const Operator& op, Rows gate, Rows up, Rows out) {
-  SLUICE_ASSERT(op.activation == Activation::kSilu || op.activation == Activation::kGeluTanh ||
-                    op.activation == Activation::kSigmoid,
-                "families gate with silu, gelu's approximation or sigmoid");
-  const auto gated = op.activation == Activation::kSilu      ? kernels::silu_mul
-                     : op.activation == Activation::kSigmoid ? kernels::sigmoid_mul
-                                                             : kernels::gelu_tanh_mul;
-  gated(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows, gate.cols);
+  kernels::gated(op.activation, gate.data, gate.stride, up.data, up.stride, out.data, out.stride,
+                 gate.rows, gate.cols);
 }
 
 void LayerRunner::logits(const Operator& op, Rows in) {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "src/base/error.h"
 #include "src/model/families/decoder_weights.h"
@@ -533,15 +535,24 @@ std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTrai
 }
 
 Activation read_activation(const ModelConfig& config, const char* key, const char* fallback) {
+  // transformers' names of what sluice computes (its activations.py, ACT2FN).
+  static const std::map<std::string, Activation, std::less<>> kNames = {
+      {"gelu", Activation::kGelu},
+      {"gelu_python", Activation::kGelu},
+      {"gelu_accurate", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_python_tanh", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},
+      {"relu2", Activation::kReluSquared},
+      {"sigmoid", Activation::kSigmoid},
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu}};
   const std::string name = config.text_or(key, fallback);
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu") return Activation::kGelu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
-    return Activation::kGeluTanh;
-  if (name == "relu") return Activation::kRelu;
-  if (name == "relu2") return Activation::kReluSquared;
+  if (const auto found = kNames.find(name); found != kNames.end()) return found->second;
   config.refuse(fmt::format("{} \"{}\" is not supported", key, name),
-                "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu and relu2");
+                "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu, relu2 and sigmoid");
 }
 
 Fused read_qkv_order(const ModelConfig& config) {

@@ -196,9 +196,6 @@ class Gemma4 final : public FamilyModel {
                     "every token needs a row of its own for the layers");
     has_bias_ = config.boolean_or("attention_bias", false);
     activation_ = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
-    if (activation_ != Activation::kGeluTanh && activation_ != Activation::kSilu)
-      config.refuse("\"hidden_activation\" is neither gelu_pytorch_tanh nor silu",
-                    "sluice gates with these");
     logit_cap_ = read_soft_cap(config, "final_logit_softcapping", 0);
     const double eps = config.number_or("rms_norm_eps", 1e-6);
     if (!(eps >= 0 && eps < 1))

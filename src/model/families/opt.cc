@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_names.h"
 #include "src/model/family.h"
 
@@ -111,14 +112,7 @@ class OptModel final : public FamilyModel {
     has_final_norm_ = norm_before_ && !config.boolean_or("_remove_final_layer_norm", false);
     has_bias_ = config.boolean_or("enable_bias", true);
     has_affine_norm_ = config.boolean_or("layer_norm_elementwise_affine", true);
-    const std::string activation = config.text_or("activation_function", "relu");
-    if (activation == "relu")
-      activation_ = Activation::kRelu;
-    else if (activation == "gelu")
-      activation_ = Activation::kGelu;
-    else
-      config.refuse(fmt::format("activation_function \"{}\" is not supported for opt", activation),
-                    "sluice knows relu and gelu here");
+    activation_ = read_activation(config, "activation_function", "relu");
   }
 
   void add_norm(SublayerShape& sublayer, const std::string& name) const {
