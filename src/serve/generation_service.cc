@@ -209,12 +209,19 @@ void GenerationService::post_process() {
     if (taken.empty()) break;
     for (EngineEvent& event : taken) handle(event);
   }
-  // The engine has ended: who still waits will not be answered.
+  // The engine has ended: who still waits will not be answered. What a shutdown broke off keeps
+  // what it has; a failure is told to all, for what came before it may be wrong.
   const MutexLock lock(mutex_);
   while (!samples_.empty()) {
+    const auto at = samples_.begin();
     Event event{Event::Kind::kFailed};
     event.text = failure_;
-    finish(samples_.begin(), std::move(event));
+    if (failure_kind_ == ErrorKind::kCancelled && at->second.has_started) {
+      end_text(at->second);
+      event = Event{Event::Kind::kFinished};
+      event.finish_reason = finish_reason_name(FinishReason::kCancelled);
+    }
+    finish(at, std::move(event));
   }
 }
 
@@ -337,6 +344,9 @@ void GenerationService::handle(EngineEvent& happened) {
       break;
     }
     case EngineEvent::Kind::kFinish: {
+      // Nobody took it back: the run has broken off, and why is known when the engine has ended.
+      if (happened.reason == FinishReason::kCancelled && !sample.is_given_up && !sample.is_stopped)
+        break;
       end_text(sample);
       Event event{Event::Kind::kFinished};
       event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(happened.reason);

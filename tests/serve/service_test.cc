@@ -215,6 +215,32 @@ TEST(GenerationService, DrainsWhatRunsThenTellsTheRest) {
   EXPECT_EQ(model.service().submit(std::move(late)).outcome, RequestQueue::Outcome::kClosed);
 }
 
+// What the engine has told until then may be wrong, and is no answer that was cut short.
+TEST(GenerationService, AFailureOfTheEngineIsToldToWhoRunsAndWhoWaits) {
+  ServedModel model(100, 2);
+  std::vector<GenerationService::Admission> running;
+  for (int i = 0; i < 6; ++i) {
+    std::vector<Submission> one{model.greedy("Once upon a time", 200)};
+    running.push_back(model.service().submit(std::move(one)));
+  }
+  ASSERT_TRUE(running[0].ticket->mailbox().take(std::chrono::seconds(60)));
+  Submission scored = model.greedy("Once upon a time", 6);
+  scored.scores_prompt = true;
+  scored.priority = 1;
+  scored.on_logits = [](int64_t, std::span<const float>) {
+    throw Error(ErrorKind::kFile, "a read of weights failed", "look at the disk");
+  };
+  EXPECT_NE(ask(model.service(), scored).failed.find("a read of weights"), std::string::npos);
+  for (auto& one : running) {
+    const Told told = hear(one.ticket->mailbox(), 1);
+    if (told.reasons[0] != "length")
+      EXPECT_NE(told.failed.find("a read of weights"), std::string::npos) << told.reasons[0];
+  }
+  EXPECT_EQ(model.service().failure_kind(), ErrorKind::kFile);
+  std::vector<Submission> late{model.greedy("Lily", 5)};
+  EXPECT_EQ(model.service().submit(std::move(late)).outcome, RequestQueue::Outcome::kClosed);
+}
+
 TEST(GenerationService, ADrainWithoutTimeEndsWhatRuns) {
   ServedModel model(100, 1);
   std::vector<Submission> many;
