@@ -14,6 +14,7 @@
 
 #include "io/checkpoint/gguf_metadata.h"
 #include "io/checkpoint/tensor_entry.h"
+#include "io/files/watched_files.h"
 
 namespace sluice::io {
 
@@ -21,6 +22,7 @@ namespace sluice::io {
 struct CheckpointFile {
   std::filesystem::path path;
   int64_t bytes = 0;
+  FileStamp stamp{};  ///< of when it was opened; of one that is made when it is asked for none
 };
 
 /// What a checkpoint's files are.

@@ -84,7 +84,7 @@ Checkpoint CheckpointOpener::describe(std::vector<TensorEntry> tensors, std::str
   for (TensorEntry& tensor : tensors) {
     tensor.file_index = static_cast<int32_t>(result_.files_.size());
     tensor.offset = 0;
-    result_.files_.push_back({tensor.name, tensor.bytes});
+    result_.files_.push_back({tensor.name, tensor.bytes, {}});
   }
   result_.tensors_ = std::move(tensors);
   finish();
@@ -324,7 +324,8 @@ void CheckpointOpener::add_gguf_file(const fs::path& path, GgufHeader header) {
 
 void CheckpointOpener::add_tensors(const fs::path& path, std::vector<TensorEntry> tensors) {
   const auto index = static_cast<int32_t>(result_.files_.size());
-  result_.files_.push_back({path, InputFile(path).size()});
+  const InputFile file(path);
+  result_.files_.push_back({path, file.size(), file.stamp()});
   for (TensorEntry& tensor : tensors) {
     tensor.file_index = index;
     result_.tensors_.push_back(std::move(tensor));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/files/owned_fd.h"
+#include "io/files/watched_files.h"
 
 namespace sluice::io {
 
@@ -20,6 +21,8 @@ class InputFile {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   int64_t size() const noexcept { return size_; }
+  /// Errors: kFile.
+  FileStamp stamp() const { return stamp_of(fd_.get(), path_); }
   /// Fills `to` from `offset`. `what` names the part in errors ("header"). Errors: kFile when the
   /// range ends past the end of the file or cannot be read.
   void read(int64_t offset, std::span<std::byte> to, const char* what) const;

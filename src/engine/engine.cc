@@ -266,7 +266,11 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   pass = plan_pass(active, limits, [&](const PassTokens& taken) {
     return classes.choose(taken.prefill_tokens + taken.decode_tokens);
   });
-  tokens.begin_pass(sink, pass.prefill_tokens > 0);
+  // Weights that stay where they are computed were read before the first pass.
+  tokens.begin_pass(sink, pass.prefill_tokens > 0,
+                    stores.weights->reads_in_passes()
+                        ? [this] { stores.weights->check_unchanged(); }
+                        : std::function<void()>());
   stores.hidden->begin_pass(pass.micro_batches);
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = batcher->has_more();
@@ -394,6 +398,7 @@ void Engine::load(std::stop_token cancel) {
       },
       cancel);
   prefault.finish();
+  impl.stores.weights->check_unchanged();
   impl_->record.totals().load_seconds = seconds_since(started);
   impl_->is_loaded = true;
 }

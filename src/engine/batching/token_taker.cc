@@ -16,9 +16,14 @@ int64_t position_of(const MicroBatch& batch, size_t needed_index) {
 }
 }  // namespace
 
-void TokenTaker::begin_pass(GenerationSink& sink, bool is_prefill) noexcept {
+void TokenTaker::begin_pass(GenerationSink& sink, bool is_prefill, std::function<void()> check) {
   sink_ = &sink;
   is_prefill_ = is_prefill;
+  check_ = std::move(check);
+}
+
+void TokenTaker::check_once() {
+  if (const auto check = std::exchange(check_, nullptr)) check();
 }
 
 void TokenTaker::count() noexcept {
@@ -52,6 +57,7 @@ void TokenTaker::refuse(Sequence& sequence, const Error& error) {
 }
 
 void TokenTaker::take_token(const MicroBatch& batch, size_t needed_index, sampling::Choice choice) {
+  check_once();
   Sequence& sequence = sequence_of(batch, needed_index);
   try {
     if (sequence.guide)
@@ -65,6 +71,7 @@ void TokenTaker::take_token(const MicroBatch& batch, size_t needed_index, sampli
 
 void TokenTaker::take_logits(const MicroBatch& batch, size_t needed_index,
                              std::span<const float> logits) {
+  check_once();
   Sequence& sequence = sequence_of(batch, needed_index);
   if (is_scored(batch, needed_index)) {
     const int64_t position = position_of(batch, needed_index);
@@ -90,6 +97,7 @@ bool TokenTaker::wants_hidden(const MicroBatch& batch, size_t needed_index) {
 
 void TokenTaker::take_hidden(const MicroBatch& batch, size_t needed_index,
                              std::span<const float> row) {
+  check_once();
   Sequence& sequence = sequence_of(batch, needed_index);
   const int64_t position = position_of(batch, needed_index);
   // Computed again after a preemption: the sink has had it.

@@ -20,12 +20,19 @@ constexpr int64_t kLoadBuffers =
     16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
 
+std::vector<io::WatchedFiles::File> files_of(const io::Checkpoint& checkpoint) {
+  std::vector<io::WatchedFiles::File> files;
+  for (const io::CheckpointFile& file : checkpoint.files())
+    files.push_back({file.path, file.stamp});
+  return files;
+}
 }  // namespace
 
 WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
                          const WeightReaders& readers, Device* device, Arena& compute_memory,
                          Arena& host_memory)
     : model_(model),
+      watched_(files_of(model.checkpoint())),
       engine_(readers.engine),
       gather_engine_(readers.gather),
       direct_engine_(plan.paths.disk_reaches_device() ? readers.direct : nullptr),
@@ -48,6 +55,13 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
                                       "weights as they arrive");
   arrivals_ = std::make_unique<ForeignArrivals>(engine_, std::move(slots), plan.arrival_slot_bytes,
                                                 readers.repack_threads);
+}
+
+bool WeightStore::reads_in_passes() const noexcept {
+  for (const auto& sublayer : weights_)
+    for (const Weight& weight : sublayer)
+      if (weight.split.disk > 0) return true;
+  return false;
 }
 
 WeightStore::~WeightStore() {

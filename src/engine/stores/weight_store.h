@@ -123,6 +123,11 @@ class WeightStore {
   ForeignArrivals::Repacked repacked() const {
     return arrivals_ ? arrivals_->repacked() : ForeignArrivals::Repacked{};
   }
+  /// Whether passes read rows from disk: streamed, by experts or by ids of a table.
+  bool reads_in_passes() const noexcept;
+  /// Errors: kFile where a file was written to since the model was opened: what was computed of it
+  /// may be of either state.
+  void check_unchanged() const { watched_.check(); }
   int64_t gathered_bytes() const noexcept { return gathered_bytes_; }
   static int64_t gather_staging_bytes(const ModelShape& model);
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
@@ -225,6 +230,7 @@ class WeightStore {
   const Buffer& read_ring() const noexcept { return device_ ? host_.ring : ring_; }
 
   const BoundModel& model_;
+  io::WatchedFiles watched_;
   io::FileEngine& engine_;
   io::FileEngine& gather_engine_;
   io::FileEngine* direct_engine_;  // null: what goes to a device passes through host_.ring
