@@ -85,9 +85,15 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
                    std::thread::hardware_concurrency(), kernels::isa_name(kernels::detected_isa()),
                    kernels::bf16_compute_supported() ? "yes" : "no (f32 instead)")});
   const MemoryLimit limit = memory_limit();
+  const std::string driver = memory_driver();
   findings.push_back({"memory", true,
-                      fmt::format("{} by the {}, {} available", format_bytes(limit.total_bytes),
-                                  limit.source, format_bytes(limit.available_bytes))});
+                      fmt::format("{} by the {}, {} available{}", format_bytes(limit.total_bytes),
+                                  limit.source, format_bytes(limit.available_bytes),
+                                  driver.empty() ? ""
+                                                 : "; " + driver +
+                                                       " may give or take some while "
+                                                       "programs run: say what to count on with "
+                                                       "--cpu-mem")});
   rlimit lock{};
   getrlimit(RLIMIT_MEMLOCK, &lock);
   findings.push_back({"memlock", lock.rlim_cur == RLIM_INFINITY || lock.rlim_cur >= 64u * kMiB,

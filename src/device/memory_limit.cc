@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -101,6 +102,21 @@ MemoryLimit memory_limit() {
     tighten(limit, "/sys/fs/cgroup/unified", *path, kV2);
   }
   return limit;
+}
+
+std::string memory_driver(const std::string& sysfs) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  // A driver without a device beside it moves nothing; a device is a link, its own controls are
+  // files.
+  for (const char* driver : {"virtio/drivers/virtio_balloon", "virtio/drivers/virtio_mem",
+                             "vmbus/drivers/hv_balloon", "xen/drivers/xen_balloon"})
+    for (const auto& entry : fs::directory_iterator(sysfs + "/bus/" + driver, ignored))
+      if (entry.is_symlink(ignored) && entry.path().filename() != "module")
+        return fs::path(driver).filename().string();
+  for (const char* present : {"/module/vmw_balloon", "/devices/system/xen_memory/xen_memory0"})
+    if (fs::exists(sysfs + present, ignored)) return fs::path(present).filename().string();
+  return "";
 }
 
 int64_t resident_set_bytes() {

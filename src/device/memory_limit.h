@@ -15,6 +15,12 @@ struct MemoryLimit {
 /// Reads /proc and /sys; what can't be read counts as no limit.
 MemoryLimit memory_limit();
 
+/// What gives this machine memory and takes it away while it runs, as virtual machines have it: the
+/// driver's name ("virtio_balloon"), or empty. With one, what is available now may be less than
+/// what a program that takes it would be given, or more. `sysfs`: where the kernel shows its
+/// devices.
+std::string memory_driver(const std::string& sysfs = "/sys");
+
 /// Resident set size of this process now.
 int64_t resident_set_bytes();
 
