@@ -353,13 +353,13 @@ INSTANTIATE_TEST_SUITE_P(
     Models, ExpertSlots,
     ::testing::Values("mixtral-tiny", "qwen3-moe-tiny", "olmoe-odd", "qwen2-moe-odd:int4-g32",
                       "olmoe-odd:q4_0", "qwen3-moe-tiny:mixed", "granitemoe-odd",
-                      "deepseek-v3-moe-tiny", "gpt-oss-tiny:store", "gpt-oss-mxfp4:store",
+                      "deepseek-v3-moe-tiny", "gpt-oss-tiny", "gpt-oss-mxfp4:store",
                       "gpt-oss-mxfp4", "qwen3-moe-fp8", "deepseek-v3-fp8", "qwen3-moe-tiny-gguf",
                       "mixtral-odd-gguf", "glm4-moe-odd-gguf", "qwen3-5-moe-thirds-gguf",
                       "qwen3-next-odd-gguf", "gemma4-moe-odd-gguf", "llama4-released-gguf",
                       "granitemoehybrid-moe-odd-gguf", "qwen3-5-moe-tiny", "qwen3-5-moe-odd",
                       "granitemoehybrid-moe-tiny", "qwen3-next-tiny", "glm4-moe-lite-odd",
-                      "gemma4-moe-tiny", "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store"),
+                      "gemma4-moe-tiny", "gemma4-moe-odd", "llama4-tiny", "llama4-odd"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -98,9 +98,7 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
 
 std::string fixture_model(const std::string& name) {
   const size_t colon = name.find(':');
-  // GPT-2's matrices are turned first.
-  if (colon == std::string::npos)
-    return name.starts_with("gpt2-") ? converted_fixture(name, std::nullopt) : folder_of(name);
+  if (colon == std::string::npos) return folder_of(name);
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
   // As convert makes it where nothing is asked: what does not stream as it lies.
   if (format == "store") return converted_fixture(name.substr(0, colon), std::nullopt);

@@ -99,6 +99,7 @@ struct Import {
   int64_t rows = 0, cols = 0;
   int threads = 0;
   int64_t panel_step = 0;  // bytes from a panel to the next; 0: they lie together
+  int64_t row_step = 0;    // of plain rows, likewise
 };
 
 // Panels of codes whose words lie as the kernel takes them: [panel] whether it is made. Some
@@ -130,7 +131,38 @@ std::vector<char> keep_words(const Import& of, std::byte* out) {
   return kept;
 }
 
+// Elements of so many bytes to plain rows. Squares of them at a time: both sides of one stay in the
+// first cache.
+template <typename Element>
+void copy_spaced(const Import& of, const SpacedElements& from, std::byte* out) {
+  constexpr int64_t kSquare = 32;
+  const int64_t row_step =
+      of.row_step > 0 ? of.row_step : of.cols * static_cast<int64_t>(sizeof(Element));
+  const std::byte* const first = from.first + of.skipped * from.row_step;
+  io::parallel_ranges(of.threads, of.rows, kSquare, [&](int64_t begin, int64_t end) {
+    for (int64_t top = begin; top < end; top += kSquare)
+      for (int64_t left = 0; left < of.cols; left += kSquare)
+        for (int64_t row = top; row < std::min(top + kSquare, end); ++row)
+          for (int64_t col = left; col < std::min(left + kSquare, of.cols); ++col)
+            std::memcpy(out + row * row_step + col * static_cast<int64_t>(sizeof(Element)),
+                        first + row * from.row_step + col * from.col_step, sizeof(Element));
+  });
+}
+
+// False: the elements do not lie so.
+bool keep_elements(const Import& of, std::byte* out) {
+  if (of.to.is_quantised() || of.to != of.matrix.format) return false;
+  const std::optional<SpacedElements> from = of.decoder.elements();
+  if (!from) return false;
+  if (dtype_bytes(of.to.dtype) == 2)
+    copy_spaced<uint16_t>(of, *from, out);
+  else
+    copy_spaced<uint32_t>(of, *from, out);
+  return true;
+}
+
 void import_run(const Import& of, const io::PanelQuantiser& quantise, std::span<std::byte> out) {
+  if (keep_elements(of, out.data())) return;
   PackedFrom from{of.rows, of.cols, [&](int64_t first, int64_t count, float* rows) {
                     for (int64_t r = 0; r < count; ++r)
                       of.decoder.values(of.skipped + first + r, rows + r * of.cols);
@@ -264,9 +296,16 @@ void import_piece(const std::string& name, const ForeignMatrix& matrix, const Fo
                 piece.rows, piece.cols, threads};
   if (matrix.cut == ForeignMatrix::Cut::kColumns) {
     SLUICE_ASSERT(std::ssize(out) == imported_bytes(matrix, to), "room for all columns");
-    import.panel_step = to.panel_bytes(matrix.cols);
-    out = out.subspan(static_cast<size_t>(piece.first_col / to.group_columns(matrix.cols) *
-                                          (import.panel_step / to.groups(matrix.cols))));
+    int64_t place = 0;
+    if (to.is_quantised()) {
+      import.panel_step = to.panel_bytes(matrix.cols);
+      place = piece.first_col / to.group_columns(matrix.cols) *
+              (import.panel_step / to.groups(matrix.cols));
+    } else {
+      import.row_step = matrix.cols * dtype_bytes(to.dtype);
+      place = piece.first_col * dtype_bytes(to.dtype);
+    }
+    out = out.subspan(static_cast<size_t>(place));
   } else {
     SLUICE_ASSERT(std::ssize(out) == imported_row_bytes(matrix, piece.rows), "room for the rows");
   }

@@ -14,6 +14,7 @@ const char* const kForeignMend =
 bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
 bool ForeignDecoder::parts(int64_t, int64_t, uint8_t*, int8_t*, float&) const { return false; }
 const std::byte* ForeignDecoder::row_bytes(int64_t) const { return nullptr; }
+std::optional<SpacedElements> ForeignDecoder::elements() const { return std::nullopt; }
 std::optional<CodeWords> ForeignDecoder::words() const { return std::nullopt; }
 bool ForeignDecoder::scale(int64_t, int64_t, float&, float&) const { return false; }
 

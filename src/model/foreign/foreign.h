@@ -28,6 +28,14 @@ struct ForeignRun {
   int64_t first_col = 0, cols = 0;
 };
 
+/// Plain elements that lie at even distances: of row r and column c at first + r row_step +
+/// c col_step, in bytes.
+struct SpacedElements {
+  const std::byte* first = nullptr;
+  int64_t row_step = 0;
+  int64_t col_step = 0;
+};
+
 /// Reads one matrix, or a run of it: rows, columns and groups are counted from its first. Refers to
 /// what it was made from.
 class ForeignDecoder {
@@ -44,6 +52,9 @@ class ForeignDecoder {
   /// Row `row` as its one part has it: blocks or elements of that tensor's type, one behind the
   /// other, whose values are the row's. Null: rows do not lie so.
   virtual const std::byte* row_bytes(int64_t row) const;
+  /// Where its elements lie, of ForeignMatrix::format, which is plain. Nothing: values() must be
+  /// asked.
+  virtual std::optional<SpacedElements> elements() const;
   /// Where the codes lie that codes() gives, of row 0 on; and what it gives beside them. Nothing,
   /// or false: codes() must be asked.
   virtual std::optional<CodeWords> words() const;

@@ -1,6 +1,7 @@
-// Matrices that a checkpoint has as [inputs, outputs]: turned when they are loaded or converted.
-// Lone ones (GPT-2's Conv1D), and stacks of all experts' matrices of a layer [experts, inputs,
-// outputs] of whose outputs every so manieth is a weight's row (gpt-oss).
+// Matrices that a checkpoint has as [inputs, outputs]: turned as they are loaded, streamed or
+// converted, some inputs (columns of the weight) at a time. Lone ones (GPT-2's Conv1D), and stacks
+// of all experts' matrices of a layer [experts, inputs, outputs] of whose outputs every so manieth
+// is a weight's row (gpt-oss).
 #include <fmt/format.h>
 
 #include "src/model/foreign/foreign.h"
@@ -13,6 +14,12 @@ class TransposedDecoder final : public ForeignDecoder {
   // `rows` of the tensor; its is_transposed is true.
   TransposedDecoder(DType dtype, const FusedRows& rows, int64_t cols, const ForeignBytes& parts)
       : dtype_(dtype), rows_(rows), cols_(cols), data_(parts[0]) {}
+
+  std::optional<SpacedElements> elements() const override {
+    const int64_t element = dtype_bytes(dtype_);
+    return SpacedElements{data_.data() + rows_.first_row * element, rows_.step * element,
+                          rows_.tensor_rows * element};
+  }
 
   void values(int64_t row, float* out) const override {
     for (int64_t col = 0; col < cols_; ++col)
@@ -28,14 +35,18 @@ class TransposedDecoder final : public ForeignDecoder {
 };
 
 constexpr const char* kPart = ".stack";
+constexpr int64_t kCacheLine =
+    64;  // of a weight's row: pieces that are made beside each other share none
 
 ForeignMatrix turned(const io::TensorEntry& tensor, const WeightShape& weight,
                      const FusedRows& rows) {
   ForeignMatrix out{WeightFormat::plain(tensor.dtype), weight.rows, weight.cols, {&tensor}, {}};
-  out.decoder = [dtype = tensor.dtype, rows, cols = weight.cols](const ForeignBytes& bytes,
-                                                                 const ForeignRun&) {
-    return std::make_unique<TransposedDecoder>(dtype, rows, cols, bytes);
+  out.decoder = [dtype = tensor.dtype, rows](const ForeignBytes& bytes, const ForeignRun& run) {
+    return std::make_unique<TransposedDecoder>(dtype, rows, run.cols, bytes);
   };
+  out.cut = ForeignMatrix::Cut::kColumns;
+  out.steps = {{1, rows.tensor_rows * dtype_bytes(tensor.dtype), 0}};
+  out.multiple = kCacheLine / dtype_bytes(tensor.dtype);
   return out;
 }
 }  // namespace

@@ -247,8 +247,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Batching,
                                            "qwen3-5-odd", "mamba2-odd", "granitemoehybrid-tiny",
                                            "youtu-tiny", "minicpm3-odd", "gemma4-tiny",
                                            "qwen3-5-moe-odd", "qwen3-next-odd",
-                                           "glm4-moe-lite-tiny", "gemma4-moe-tiny",
-                                           "llama4-odd:store"),
+                                           "glm4-moe-lite-tiny", "gemma4-moe-tiny", "llama4-odd"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {

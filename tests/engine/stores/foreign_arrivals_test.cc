@@ -98,7 +98,7 @@ class Arrivals : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Arrivals, AreTheRowsOfTheWholeMatrix) {
-  ASSERT_GE(wholes_.size(), 7u);
+  ASSERT_GE(wholes_.size(), 3u);
   const std::vector<io::FileId> files = open();
   for (const int64_t slots : {1, 2, 5}) {
     const auto arrivals = make(slots, static_cast<int>(slots), slots == 2);
@@ -208,7 +208,9 @@ TEST_P(Arrivals, AreAllThereBeforeItGoes) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Arrivals,
                          ::testing::Values("gguf/mixed.gguf", "foreign/ct-int4-asymmetric",
                                            "foreign/bnb-nf4-double", "foreign/bnb-fp4",
-                                           "foreign/fp8-block-odd", "models/gpt-oss-mxfp4"),
+                                           "foreign/fp8-block-odd", "models/gpt-oss-mxfp4",
+                                           "models/gpt2-odd", "models/gpt-oss-tiny",
+                                           "models/llama4-tiny"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)
