@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds what each CUDA kernel takes of a multiprocessor against docs/gpu/kernel-budget.tsv, and looks into the PTX.
 
-    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--sources REGEX] [--only-compile] [--nvdisasm PATH]
+    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--sources REGEX] [--changed] [--only-compile] [--nvdisasm PATH]
 
 Compiles every kernel source for every architecture and fails, naming kernel and figure, where one is worse than in the table, where
 a kernel is not in it, or where PTX lacks the instructions that a kernel is made for. Counted are registers, stack and spills, and
@@ -9,10 +9,12 @@ of the machine code (scripts/sass.py) the instructions and calls of the hot loop
 kernel says of itself (state_budget() in kernels/cuda/vocabulary.h) gives instructions of a warp for each KB of weights or KV, the blocks that
 fit a multiprocessor, and the bytes that these have under way; fewer of either fail too, and so do fewer blocks than the host plans
 for. --update writes the table anew: run it after every change below kernels/cuda. Another nvcc than the table's counts differently:
-then it only compiles. --sources: only files with such names; the others' rows stay. --nvdisasm holds our reading of the machine code against NVIDIA's. Needs nvcc and c++filt, no GPU.
+then it only compiles. --sources: only files with such names; other files' rows stay. --changed: only sources that
+differ, themselves or in a header of ours, from what the table was made of (docs/gpu/kernel-sources.tsv has a digest of each). --nvdisasm holds our reading of the machine code against NVIDIA's. Needs nvcc and c++filt, no GPU.
 """
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import re
 import subprocess
@@ -23,6 +25,8 @@ import sass
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 TABLE = os.path.join(ROOT, "docs/gpu/kernel-budget.tsv")
+DIGESTS = os.path.join(ROOT, "docs/gpu/kernel-sources.tsv")
+ARCHS = "75,80,86,89,90,120"
 SOURCES = sorted(f for f in os.listdir(os.path.join(ROOT, "kernels/cuda")) if f.endswith(".cu") and not f.endswith("_cuda.cu"))
 COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "calls", "loop", "per_kb", "blocks", "in_flight")
 MORE_IS_BETTER = ("blocks", "in_flight")
@@ -151,6 +155,33 @@ def read_table():
     return version, {(row[0], row[1], row[2]): tuple(map(int, row[3:])) for row in rows}
 
 
+def digest(source):
+    """Of a kernel source with the headers of ours that it includes, and theirs."""
+    paths, seen = [os.path.join("kernels/cuda", source)], {}
+    while paths:
+        path = paths.pop()
+        if path in seen or not os.path.exists(os.path.join(ROOT, path)):
+            continue
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            seen[path] = file.read()
+        paths += re.findall(r'^\s*#\s*include "([^"]+)"', seen[path], re.MULTILINE)
+    return hashlib.sha256("".join(f"{path}\n{seen[path]}" for path in sorted(seen)).encode()).hexdigest()[:16]
+
+
+def read_digests():
+    if not os.path.exists(DIGESTS):
+        return {}
+    with open(DIGESTS, encoding="utf-8") as lines:
+        return dict(line.split() for line in lines)
+
+
+def write_digests(sources):
+    kept = {source: value for source, value in read_digests().items() if source in SOURCES}
+    kept.update({source: digest(source) for source in sources})
+    with open(DIGESTS, "w", encoding="utf-8") as out:
+        out.writelines(f"{source}\t{kept[source]}\n" for source in sorted(kept))
+
+
 def growth(values, budget):
     """What is worse than in the table: texts."""
     worse = []
@@ -168,14 +199,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--only-compile", action="store_true")
-    parser.add_argument("--archs", default="75,80,86,89,90,120")
+    parser.add_argument("--archs", default=ARCHS)
     parser.add_argument("--sources", default="")
+    parser.add_argument("--changed", action="store_true")
     parser.add_argument("--nvdisasm")
     arguments = parser.parse_args()
     compiler = nvcc()
     sources = [source for source in SOURCES if re.search(arguments.sources, source)]
-    table, problems = measure(compiler, sources, arguments.archs.split(","), arguments.nvdisasm)
     version, budget = read_table()
+    if arguments.changed and version == release(compiler):
+        known = read_digests()
+        sources = [source for source in sources if known.get(source) != digest(source)]
+        if not sources:
+            print("kernel_budget: every source is the one that the table was made of")
+            return
+    table, problems = measure(compiler, sources, arguments.archs.split(","), arguments.nvdisasm)
     if arguments.update:
         if sources != SOURCES:
             table.update({key: values for key, values in budget.items() if key[0] in SOURCES and key[0] not in sources})
@@ -184,6 +222,8 @@ def main():
             out.write("\t".join(("source", "kernel", "sm") + COLUMNS) + "\n")
             for key in sorted(table):
                 out.write("\t".join(key + tuple(map(str, table[key]))) + "\n")
+        if arguments.archs == ARCHS:
+            write_digests(sources)
     elif version == release(compiler) and not arguments.only_compile:
         for key, values in sorted(table.items()):
             name = f"{key[0]}, {key[1]}, sm_{key[2]}"
