@@ -1,14 +1,16 @@
 // Checkpoints that GPTQ (arXiv:2210.17323) and AWQ (arXiv:2306.00978) tools have quantised, as
-// their safetensors files hold them: for a linear layer X with weights [rows, cols] in words of
-// 32 / bits codes
-//   GPTQ  X.qweight i32 [cols / per_word, rows], code i of a word is column per_word r + i
+// their safetensors files hold them: for a linear layer X with weights [rows, cols]
+//   GPTQ  X.qweight i32 [cols bits / 32, rows]: the codes of 32 / bits columns fill a word, from
+//   its
+//         lowest bits on; of 3 bits those of 32 columns three words, one behind the other
 //   AWQ   X.qweight i32 [cols, rows / 8], codes 0..7 of a word are rows 8 c + 0, 2, 4, 6, 1, 3, 5,
-//   7 both  X.qzeros  i32 [groups, rows / per_word], packed as rows of X.qweight are (GPTQ: in
-//   order,
-//         and one less than the zero unless checkpoint_format is gptq_v2)
+//   7 both  X.qzeros  i32 [groups, rows bits / 32], packed along rows (GPTQ: in order, and one less
+//         than the zero unless checkpoint_format is gptq_v2)
 //         X.scales  f16 [groups, rows];  w = scale (q - zero)
 //   GPTQ  X.g_idx   i32 [cols], the group of each column; with desc_act groups are no neighbours
 #include <fmt/format.h>
+
+#include <regex>
 
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
@@ -23,7 +25,12 @@ struct Packing {
   bool is_symmetric = false;  // zeros are in the middle
   int64_t bits = 4;
   int64_t group = 128;  // 0 or less: the whole row
-  int64_t per_word() const { return 32 / bits; }
+  // So many codes fill so many words.
+  int64_t unit() const { return bits == 3 ? 32 : 32 / bits; }
+  int64_t unit_words() const { return bits == 3 ? 3 : 1; }
+  int64_t words(int64_t codes) const { return codes / unit() * unit_words(); }
+  // What fits int4's codes and zeros.
+  bool is_narrow() const { return bits <= 4; }
 };
 
 class PackedDecoder final : public ForeignDecoder {
@@ -47,24 +54,16 @@ class PackedDecoder final : public ForeignDecoder {
 
   void values(int64_t row, float* out) const override {
     // Groups follow activations in any order, so all of them are at hand.
-    const int64_t groups = std::ssize(scales_) / 2 / rows_, n = packing_.per_word();
+    const int64_t groups = std::ssize(scales_) / 2 / rows_;
     std::vector<float> scales, zeros;
     for (int64_t group = 0; group < groups; ++group) {
       scales.push_back(scale(row, group));
       zeros.push_back(zero(row, group));
     }
-    const auto put = [&](int64_t col, uint32_t code) {
+    for (int64_t col = 0; col < cols_; ++col) {
       const auto group =
           static_cast<size_t>(groups_ ? element<int32_t>(*groups_, col) : group_of(col));
-      out[col] = scales[group] * (static_cast<float>(code) - zeros[group]);
-    };
-    if (packing_.is_awq) {
-      for (int64_t col = 0; col < cols_; ++col) put(col, code(row, col));
-      return;
-    }
-    for (int64_t first = 0; first < cols_; first += n) {
-      const auto word = element<uint32_t>(codes_, first / n * rows_ + row);
-      for (int64_t i = 0; i < n; ++i) put(first + i, at(word, i));
+      out[col] = scales[group] * (static_cast<float>(code(row, col)) - zeros[group]);
     }
   }
 
@@ -80,11 +79,11 @@ class PackedDecoder final : public ForeignDecoder {
     if (groups_) return false;
     scale_out = scale(row, group_of(group * ours_));
     zero_out = zero(row, group_of(group * ours_));
-    return packing_.bits == 4 || zero_out == 128;
+    return packing_.is_narrow() || zero_out == 128;
   }
 
   std::optional<CodeWords> words() const override {
-    if (groups_) return std::nullopt;
+    if (groups_ || packing_.bits < 4) return std::nullopt;
     if (packing_.is_awq) return CodeWords{codes_.data(), 4, rows_ / 8 * 4, WordOrder::kRowNibbles};
     return CodeWords{codes_.data(), 4, rows_ * 4,
                      packing_.bits == 4 ? WordOrder::kNibbles : WordOrder::kBytes};
@@ -105,26 +104,32 @@ class PackedDecoder final : public ForeignDecoder {
   int64_t group_of(int64_t col) const {
     return packing_.group > 0 ? (first_col_ + col) / packing_.group - first_group() : 0;
   }
-  uint32_t at(uint32_t word, int64_t place) const {
-    return word >> (packing_.bits * place) & ((1u << packing_.bits) - 1);
+  // Code `place` of a unit whose words are `step` apart.
+  uint32_t field(std::span<const std::byte> words, int64_t first, int64_t step,
+                 int64_t place) const {
+    const int64_t bit = place * packing_.bits, word = first + bit / 32 * step, shift = bit % 32;
+    uint32_t code = element<uint32_t>(words, word) >> shift;
+    if (shift + packing_.bits > 32) code |= element<uint32_t>(words, word + step) << (32 - shift);
+    return code & mask();
   }
+  uint32_t mask() const { return (1u << packing_.bits) - 1; }
   // Place in a word of one of its rows.
   int64_t place_of(int64_t row_in_word) const {
     constexpr int64_t kAwq[] = {0, 4, 1, 5, 2, 6, 3, 7};
     return packing_.is_awq ? kAwq[row_in_word] : row_in_word;
   }
   uint32_t code(int64_t row, int64_t col) const {
-    const int64_t n = packing_.per_word();
-    if (packing_.is_awq)
-      return at(element<uint32_t>(codes_, col * (rows_ / n) + row / n), place_of(row % n));
-    return at(element<uint32_t>(codes_, col / n * rows_ + row), col % n);
+    const int64_t n = packing_.unit();
+    if (packing_.is_awq) return field(codes_, col * (rows_ / n) + row / n, 1, place_of(row % n));
+    return field(codes_, packing_.words(col / n * n) * rows_ + row, rows_, col % n);
   }
   float zero(int64_t row, int64_t group) const {
-    const int64_t n = packing_.per_word();
-    const auto word = element<uint32_t>(zeros_, group * (rows_ / n) + row / n);
+    const int64_t n = packing_.unit();
+    const int64_t first = group * packing_.words(rows_) + packing_.words(row / n * n);
     // One less than 0 is the largest: zeros are codes.
-    const uint32_t zero = at(word, place_of(row % n)) + (packing_.zeros_are_one_less ? 1 : 0);
-    return static_cast<float>(at(zero, 0));
+    const uint32_t zero =
+        field(zeros_, first, 1, place_of(row % n)) + (packing_.zeros_are_one_less ? 1 : 0);
+    return static_cast<float>(zero & mask());
   }
   float scale(int64_t row, int64_t group) const {
     return f16_to_f32(element<uint16_t>(scales_, group * rows_ + row));
@@ -138,10 +143,18 @@ class PackedDecoder final : public ForeignDecoder {
   const std::span<const std::byte>* groups_;
 };
 
+// Settings of the modules that a pattern names (GPTQModel's "dynamic"): the first that matches from
+// a name's beginning on.
+struct ModuleRule {
+  std::regex pattern;
+  std::optional<Packing> packing;  // nothing: such modules are plain
+};
+
 class PackedWeights final : public ForeignWeights {
  public:
-  PackedWeights(const Packing& packing, const io::Checkpoint& checkpoint)
-      : packing_(packing), checkpoint_(checkpoint) {}
+  PackedWeights(const Packing& packing, std::vector<ModuleRule> rules,
+                const io::Checkpoint& checkpoint)
+      : packing_(packing), rules_(std::move(rules)), checkpoint_(checkpoint) {}
 
   std::string method() const override { return packing_.is_awq ? "AWQ" : "GPTQ"; }
 
@@ -149,52 +162,69 @@ class PackedWeights final : public ForeignWeights {
     const auto stem = stem_of(checkpoint_, weight, ".qweight");
     if (!stem) return std::nullopt;
     const PartFinder parts(checkpoint_, *stem);
+    const Packing& packing = packing_of(*stem, parts);
     ForeignMatrix out;
     out.rows = weight.rows;
     out.cols = weight.cols;
-    const auto group = group_within(packing_.group, weight.cols);
-    const int64_t n = packing_.per_word();
-    if (!group || weight.rows % n != 0 || weight.cols % n != 0)
+    const auto group = group_within(packing.group, weight.cols);
+    const int64_t n = packing.unit();
+    if (!group)
       parts.refuse(".qweight", fmt::format("is {} of {} x {} in groups of {}: groups are whole "
                                            "multiples of 32 columns, and divide the row",
-                                           method(), weight.rows, weight.cols, packing_.group));
-    const bool keeps_codes =
-        !packing_.is_scattered && (packing_.bits == 4 || packing_.is_symmetric);
-    out.format = {keeps_codes && packing_.bits == 4 ? Encoding::kInt4 : Encoding::kInt8,
+                                           method(), weight.rows, weight.cols, packing.group));
+    if (weight.rows % n != 0 || weight.cols % n != 0)
+      parts.refuse(".qweight",
+                   fmt::format("is {} of {} x {} in codes of {} bits, which fill words by {}",
+                               method(), weight.rows, weight.cols, packing.bits, n));
+    const bool keeps_codes = !packing.is_scattered && (packing.is_narrow() || packing.is_symmetric);
+    out.format = {keeps_codes && packing.is_narrow() ? Encoding::kInt4 : Encoding::kInt8,
                   DType::kBF16, keeps_codes ? *group : 32};
-    const int64_t groups = packing_.group > 0 ? weight.cols / packing_.group : 1;
-    out.parts = {parts.need(".qweight", {DType::kI32},
-                            packing_.is_awq ? std::vector<int64_t>{weight.cols, weight.rows / n}
-                                            : std::vector<int64_t>{weight.cols / n, weight.rows}),
-                 parts.need(".qzeros", {DType::kI32}, {groups, weight.rows / n}),
-                 parts.need(".scales", {DType::kF16}, {groups, weight.rows})};
-    if (packing_.is_scattered || (!packing_.is_awq && parts.look(".g_idx")))
+    const int64_t groups = packing.group > 0 ? weight.cols / packing.group : 1;
+    out.parts = {
+        parts.need(".qweight", {DType::kI32},
+                   packing.is_awq ? std::vector<int64_t>{weight.cols, weight.rows / n}
+                                  : std::vector<int64_t>{packing.words(weight.cols), weight.rows}),
+        parts.need(".qzeros", {DType::kI32}, {groups, packing.words(weight.rows)}),
+        parts.need(".scales", {DType::kF16}, {groups, weight.rows})};
+    if (packing.is_scattered || (!packing.is_awq && parts.look(".g_idx")))
       out.parts.push_back(parts.need(".g_idx", {DType::kI32}, {weight.cols}));
-    out.decoder = [packing = packing_, ours = out.format.group](const ForeignBytes& bytes,
-                                                                const ForeignRun& run) {
+    out.decoder = [packing, ours = out.format.group](const ForeignBytes& bytes,
+                                                     const ForeignRun& run) {
       return std::make_unique<PackedDecoder>(packing, ours, run, bytes);
     };
-    cut_columns(out);
+    cut_columns(packing, out);
     return out;
   }
 
  private:
   // Some input columns lie together, of all rows; rows never do.
-  void cut_columns(ForeignMatrix& matrix) const {
-    const int64_t n = packing_.per_word(), rows = matrix.rows;
+  static void cut_columns(const Packing& packing, ForeignMatrix& matrix) {
+    const int64_t rows = matrix.rows, zeros_bytes = packing.words(rows) * 4;
     matrix.cut = ForeignMatrix::Cut::kColumns;
     matrix.multiple = matrix.format.group;
-    const bool has_runs = packing_.group > 0 && !packing_.is_scattered;
-    const int64_t group = has_runs ? packing_.group : 0;
-    matrix.steps = {
-        packing_.is_awq ? ForeignMatrix::Step{1, rows / n * 4} : ForeignMatrix::Step{n, rows * 4},
-        {group, rows / n * 4},
-        {group, rows * 2},
-        {1, 4}};
+    const bool has_runs = packing.group > 0 && !packing.is_scattered;
+    const int64_t group = has_runs ? packing.group : 0;
+    matrix.steps = {packing.is_awq
+                        ? ForeignMatrix::Step{1, zeros_bytes}
+                        : ForeignMatrix::Step{packing.unit(), packing.unit_words() * rows * 4},
+                    {group, zeros_bytes},
+                    {group, rows * 2},
+                    {1, 4}};
     matrix.steps.resize(matrix.parts.size());
   }
 
+  const Packing& packing_of(const std::string& module, const PartFinder& parts) const {
+    for (const ModuleRule& rule : rules_)
+      if (std::regex_search(module, rule.pattern, std::regex_constants::match_continuous)) {
+        if (!rule.packing)
+          parts.refuse(".qweight", "is there, though config.json's \"dynamic\" leaves it plain");
+        return *rule.packing;
+      }
+    return packing_;
+  }
+
   Packing packing_;
+  std::vector<ModuleRule> rules_;
   const io::Checkpoint& checkpoint_;
 };
 
@@ -204,16 +234,6 @@ int64_t read_group(const ModelConfig& settings) {
     settings.refuse(fmt::format("group_size {}: multiples of 32 and -1 are read", group),
                     kForeignMend);
   return group;
-}
-
-// Settings of single modules (GPTQModel): only that some stay as they are, which tensors show.
-void refuse_other_modules(const ModelConfig& settings) {
-  const auto rules = settings.object("dynamic");
-  if (!rules) return;
-  for (const std::string& pattern : rules->keys())
-    if (!pattern.starts_with("-:"))
-      rules->refuse(fmt::format("\"{}\" has settings of its own, which are not read", pattern),
-                    kForeignMend);
 }
 
 void require_gptq_settings(const ModelConfig& settings) {
@@ -240,7 +260,41 @@ void require_gptq_settings(const ModelConfig& settings) {
     settings.refuse("weights packed for Marlin are not read", kForeignMend);
   if (const std::string type = settings.text_or("pack_dtype", "int32"); type != "int32")
     settings.refuse(fmt::format("codes packed in {} are not read, only int32", type), kForeignMend);
-  refuse_other_modules(settings);
+}
+
+int64_t read_bits(const ModelConfig& settings, int64_t otherwise) {
+  const int64_t bits = settings.integer_or("bits", otherwise, 1, 64);
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
+    settings.refuse(fmt::format("{} bits: 2, 3, 4 and 8 are read", bits), kForeignMend);
+  return bits;
+}
+
+std::vector<ModuleRule> read_rules(const ModelConfig& settings, const Packing& packing) {
+  std::vector<ModuleRule> out;
+  const auto rules = settings.object("dynamic");
+  if (!rules) return out;
+  for (const std::string& key : rules->keys()) {
+    const bool is_plain = key.starts_with("-:");
+    const std::string pattern = is_plain || key.starts_with("+:") ? key.substr(2) : key;
+    ModuleRule& rule = out.emplace_back();
+    try {
+      rule.pattern = std::regex(pattern);
+    } catch (const std::regex_error&) {
+      rules->refuse(fmt::format("\"{}\" is no regular expression that can be read", key),
+                    kForeignMend);
+    }
+    if (is_plain) continue;
+    const ModelConfig own = *rules->object(key);
+    own.require_known({"bits", "group_size", "sym", "desc_act", "act_group_aware", "mse",
+                       "damp_percent", "static_groups"},
+                      kForeignMend);
+    rule.packing = packing;
+    rule.packing->bits = read_bits(own, packing.bits);
+    if (own.has("group_size")) rule.packing->group = read_group(own);
+    rule.packing->is_symmetric = own.boolean_or("sym", packing.is_symmetric);
+    rule.packing->is_scattered = own.boolean_or("desc_act", packing.is_scattered);
+  }
+  return out;
 }
 }  // namespace
 
@@ -252,11 +306,9 @@ std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
       settings.text_or("checkpoint_format", settings.text_or("format", "gptq")) != "gptq_v2";
   packing.is_scattered = settings.boolean_or("desc_act", false);
   packing.is_symmetric = settings.boolean_or("sym", true);
-  packing.bits = settings.integer_or("bits", 4, 1, 64);
-  if (packing.bits != 4 && packing.bits != 8)
-    settings.refuse(fmt::format("{} bits: 4 and 8 are read", packing.bits), kForeignMend);
+  packing.bits = read_bits(settings, 4);
   packing.group = read_group(settings);
-  return std::make_unique<PackedWeights>(packing, checkpoint);
+  return std::make_unique<PackedWeights>(packing, read_rules(settings, packing), checkpoint);
 }
 
 std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
@@ -274,7 +326,7 @@ std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
   if (const int64_t bits = settings.integer_or("bits", 4, 1, 64); bits != 4)
     settings.refuse(fmt::format("{} bits: 4 are read", bits), kForeignMend);
   packing.group = read_group(settings);
-  return std::make_unique<PackedWeights>(packing, checkpoint);
+  return std::make_unique<PackedWeights>(packing, std::vector<ModuleRule>(), checkpoint);
 }
 
 }  // namespace sluice
