@@ -9,8 +9,9 @@ order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault 
 why it can't be noticed; so does one that says so and is noticed. --check builds nothing: it looks whether the text that each
 fault changes is still there, and where it is not, the entry is to be brought up to date or to go; with --table also whether each
 has a verdict. --own-tests runs no tests but those that a fault names, so what survives has not survived all. --table
-docs/gpu/mutants.tsv writes each verdict into its line there, and of which state of the file it is; with --missing only faults
-without one are run, with --stale those too whose file has changed since, and --minutes begins none after so many, so that all can be
+docs/gpu/mutants.tsv writes each verdict into its line there, and of which state of the function or class it is that the fault
+changes; with --missing only faults
+without one are run, with --stale those too whose definition has changed since, and --minutes begins none after so many, so that all can be
 done in slices. Only the programs that a fault names are built for it; cuda_cublas_test needs the CUDA toolkit's headers (nvcc in PATH).
 Needs no GPU. All of it takes an hour or two; a slice with --folder some 10 to 20 seconds a fault.
 
@@ -71,13 +72,31 @@ def read_mutants(path):
     return found
 
 
-def mutated(mutant, text):
-    """`text` with the fault, or None where what it changes is not there once. Spaces at the ends of lines do not count."""
+def place_of(mutant, text):
+    """Where in `text` the fault is put, as a match; None where what it changes is not there once. Spaces at the ends of lines do
+    not count."""
     old = r"\n".join(r"[ \t]*" + re.escape(line.strip()) + r"[ \t]*" for line in mutant.old)
     places = list(re.finditer("(?m)^" + old + "$", text))
-    if len(places) != 1:
+    return places[0] if len(places) == 1 else None
+
+
+def definition(mutant, text):
+    """The definition of a function, class or value in `text` that the fault changes, with the comment above it: from the last line
+    in front of the fault that begins one to the brace that closes it; None where the fault has no place."""
+    place = place_of(mutant, text)
+    if not place:
         return None
-    place = places[0]
+    ends = [match.end() for match in re.finditer(r"(?m)^\}.*$", text)]
+    begin = max((end for end in ends if end <= place.start()), default=0)
+    end = min((end for end in ends if end >= place.end()), default=len(text))
+    return text[begin:end].strip()
+
+
+def mutated(mutant, text):
+    """`text` with the fault, or None where it has no place."""
+    place = place_of(mutant, text)
+    if not place:
+        return None
     return text[:place.start()] + "\n".join(mutant.new) + text[place.end():]
 
 
@@ -129,13 +148,14 @@ def known(mutant, rows):
 
 
 def state_of(mutant):
-    """A name for what the fault's file is now."""
-    with open(os.path.join(ROOT, mutant.file), "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()[:10]
+    """A name for what the definition is now that the fault changes."""
+    with open(os.path.join(ROOT, mutant.file), encoding="utf-8") as file:
+        found = definition(mutant, file.read())
+    return hashlib.sha256(found.encode()).hexdigest()[:10] if found else "gone"
 
 
 def is_stale(mutant, rows):
-    """Whether its verdict is of another state of the file."""
+    """Whether its verdict is of another state of the definition."""
     row = rows.get(mutant.name, ())
     return len(row) < 4 or row[3] != state_of(mutant)
 
@@ -205,7 +225,7 @@ def main():
     parser.add_argument("--folder", help="where the copy is; default: a temporary one")
     parser.add_argument("--table", help="of verdicts, a line a fault: written as they are found")
     parser.add_argument("--missing", action="store_true", help="only what --table has no verdict of")
-    parser.add_argument("--stale", action="store_true", help="what is missing, and what has a verdict of before its file changed")
+    parser.add_argument("--stale", action="store_true", help="what is missing, and what has a verdict of before its definition changed")
     parser.add_argument("--minutes", type=float, help="after which no fault is begun")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
     options = parser.parse_args()
@@ -220,7 +240,7 @@ def main():
     if options.check:
         problems = table_problems(mutants, rows) if options.table else []
         stale = sum(is_stale(mutant, rows) for mutant in mutants if mutant not in gone)
-        older = f", {stale} with verdicts of their file before it changed (--stale runs them)" if options.table else ""
+        older = f", {stale} with verdicts of their definition before it changed (--stale runs them)" if options.table else ""
         print("\n".join([*problems, f"mutate: {len(mutants)} faults, {len(gone)} without their text{older}"]))
         return 1 if gone or problems else 0
     if options.missing or options.stale:
