@@ -30,7 +30,9 @@ enum class BlockType : uint8_t {
   kIQ4_XS,
   kTQ1_0,
   kTQ2_0,
-  kMXFP4
+  kMXFP4,
+  kNVFP4,
+  kQ1_0
 };
 
 /// How a type's blocks lie.
