@@ -93,13 +93,18 @@ class WeightLister {
             std::initializer_list<std::string_view> roles) const {
     std::vector<WeightShape*> parts;
     int64_t rows = 0;
-    for (const std::string_view role : roles)
+    for (const std::string_view role : roles) {
+      const int64_t first = rows;
       for (WeightShape& weight : sublayer.weights)
         if (weight.role == role) {
-          weight.fused = {names_of(sublayer, tensor, ".weight"), rows, 0};
+          weight.fused = {names_of(sublayer, tensor, ".weight"), first, 0};
           rows += weight.rows;
           parts.push_back(&weight);
+        } else if (weight.role == std::string(role) + ".bias") {  // in GGUF files alone
+          weight.fused.first_row = first;
+          parts.push_back(&weight);
         }
+    }
     for (WeightShape* part : parts) part->fused.tensor_rows = rows;
   }
 

@@ -12,6 +12,8 @@ namespace sluice {
 namespace {
 constexpr double kOriginal = 8192;  // length that Llama 3's rule of scaling begins with
 constexpr double kLow = 1;
+constexpr int64_t kUnsaidContext = 2048;
+constexpr const char* kYarnScale = "rope.scaling.yarn_log_multiplier";
 
 // Whether the factors are those of the rule: wavelengths up to a `high`th of the original length
 // stay.
@@ -34,10 +36,10 @@ bool is_llama3(const std::vector<float>& factors, double factor, double high, do
 
 // Llama 3's rule, which the file has as one factor for each frequency; null without it. Llama 4
 // Scout's has no ramp.
-nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_dim) {
+nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t turned) {
   const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
   if (!tensor) return nullptr;
-  const std::vector<float> factors = keys.read_vector(*tensor, head_dim / 2);
+  const std::vector<float> factors = keys.read_vector(*tensor, turned / 2);
   const double factor = *std::max_element(factors.begin(), factors.end());
   for (const double high : {4.0, 1.0})
     if (is_llama3(factors, factor, high, theta))
@@ -50,35 +52,68 @@ nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_d
               "convert the Hugging Face checkpoint of the model instead");
 }
 
+// LongRoPE's factors, of short and of long sequences; null without them. A file that does not say
+// up to which length those of short ones go has no longer ones.
+nlohmann::json longrope_scaling(const GgufKeys& keys, const std::string& p, int64_t turned) {
+  const char* const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+  const io::TensorEntry* const tensors[] = {keys.tensor(names[0]), keys.tensor(names[1])};
+  if (!tensors[0] && !tensors[1]) return nullptr;
+  for (int i = 0; i < 2; ++i)
+    if (!tensors[i])
+      keys.refuse(fmt::format("{} is missing beside {}", names[i], names[1 - i]),
+                  "download the file again");
+  const std::string length = p + "rope.scaling.original_context_length";
+  nlohmann::json out{
+      {"rope_type", "longrope"},
+      {"short_factor", keys.read_vector(*tensors[0], turned / 2)},
+      {"long_factor", keys.read_vector(*tensors[1], turned / 2)},
+      {"original_max_position_embeddings",
+       keys.integer(length).value_or(keys.integer(p + "context_length").value_or(kUnsaidContext))}};
+  if (const auto factor = keys.number(p + "rope.scaling.attn_factor"))
+    out["attention_factor"] = *factor;
+  return out;
+}
+
 // What is left out is as transformers has it.
 nlohmann::json yarn_scaling(const GgufKeys& keys, const std::string& p) {
   nlohmann::json out{{"rope_type", "yarn"}};
   for (const auto& [theirs, ours] : {std::pair{"rope.scaling.factor", "factor"},
                                      {"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}})
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"},
+                                     {"rope.scaling.yarn_attn_factor", "attention_factor"}})
     if (const auto value = keys.number(p + theirs)) out[ours] = *value;
   if (const auto length = keys.integer(p + "rope.scaling.original_context_length"))
     out["original_max_position_embeddings"] = *length;
   if (!out.contains("factor") || !out.contains("original_max_position_embeddings"))
     keys.refuse("rope.scaling.type is yarn, but its factor or original length is missing",
                 "download the file again");
+  if (const double scale = keys.number(p + kYarnScale).value_or(0); scale != 0) {
+    out["mscale"] = 1.0;
+    out["mscale_all_dim"] = scale;
+  }
   return out;
 }
 
 // A factor without a type is linear, and so is the key that older writers gave it; null: none.
 nlohmann::json rope_scaling(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p,
-                            double theta, int64_t head_dim) {
+                            double theta, int64_t turned) {
+  nlohmann::json longrope = longrope_scaling(keys, p, turned);
+  if (!longrope.is_null() && !kind.has_longrope)
+    keys.refuse("rope_factors_long.weight scales its rotary positions", "such models are not read");
   const std::string type = keys.text_or(p + "rope.scaling.type", "linear");
-  if (type != "linear" && type != "none" && !(type == "yarn" && kind.has_yarn))
+  const bool is_known = type == "linear" || type == "none" || (type == "yarn" && kind.has_yarn) ||
+                        (type == "longrope" && !longrope.is_null());
+  if (!is_known)
     keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
                 "none, linear and Llama 3's are read");
+  if (!longrope.is_null()) return longrope;
   if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
     keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
   if (type == "yarn") return yarn_scaling(keys, p);
   double factor = keys.number(p + "rope.scaling.factor")
                       .value_or(keys.number(p + "rope.scale_linear").value_or(1));
   if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
-  nlohmann::json llama3 = llama3_scaling(keys, theta, head_dim);
+  nlohmann::json llama3 = llama3_scaling(keys, theta, turned);
   if (factor == 1) return llama3;
   if (!llama3.is_null())
     keys.refuse(fmt::format("rotary positions are scaled by {} and by rope_freqs.weight", factor),
@@ -114,6 +149,7 @@ bool is_neutral(const GgufKeys& keys, const std::string& p, const std::string& o
                           {"expert_weights_scale", 1},
                           {"leading_dense_block_count", 0},
                           {"nextn_predict_layers", 0},
+                          {"rope.scaling.yarn_ext_factor", 1},
                           {"rope.scaling.yarn_log_multiplier", 0}};
   if (own == "attention.causal") return keys.boolean(p + own).value_or(true);
   if (own == "use_parallel_residual") return !keys.boolean(p + own).value_or(false);
@@ -159,11 +195,15 @@ void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, cons
     return kind.has_experts &&
            std::find(std::begin(kOfExperts), std::end(kOfExperts), own) != std::end(kOfExperts);
   };
+  const auto is_of_yarn = [](const std::string& own) {
+    return own.starts_with("rope.scaling.yarn_beta_") || own == "rope.scaling.yarn_attn_factor" ||
+           own == kYarnScale;
+  };
   for (const std::string& name : keys.names()) {
     if (!name.starts_with(p)) continue;
     const std::string own = name.substr(p.size());
     if (std::find(std::begin(kRead), std::end(kRead), own) == std::end(kRead) &&
-        !is_of_experts(own) && !(kind.has_yarn && own.starts_with("rope.scaling.yarn_beta_")) &&
+        !is_of_experts(own) && !(kind.has_yarn && is_of_yarn(own)) &&
         std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end() &&
         !is_neutral(keys, p, own))
       keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
@@ -256,7 +296,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"num_key_value_heads",
        first_of(keys, kind, p + "attention.head_count_kv", layers).value_or(heads)},
       {"head_dim", head_dim},
-      {"max_position_embeddings", keys.integer(p + "context_length").value_or(2048)},
+      {"max_position_embeddings", keys.integer(p + "context_length").value_or(kUnsaidContext)},
       {kind.eps, keys.number(p + "attention.layer_norm_rms_epsilon")
                      .value_or(keys.number(p + "attention.layer_norm_epsilon").value_or(1e-5))},
       {"rope_theta", theta},
@@ -265,7 +305,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
   if (turned != head_dim)
     config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
   if (nlohmann::json scaling =
-          kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, head_dim);
+          kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, turned);
       !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
   keys.add_ends(config);

@@ -36,6 +36,11 @@ const nlohmann::json* GgufKeys::find(const std::string& key, const char* wanted)
 
 std::vector<std::string> GgufKeys::names() const { return checkpoint_.gguf_metadata().names(); }
 
+bool GgufKeys::has(const std::string& key) const {
+  const io::GgufMetadata& metadata = checkpoint_.gguf_metadata();
+  return metadata.find(key) || metadata.find_array(key);
+}
+
 std::string GgufKeys::text_or(const std::string& key, std::string fallback) const {
   const nlohmann::json* value = find(key, "a text");
   if (!value) return fallback;

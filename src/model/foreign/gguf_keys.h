@@ -17,6 +17,7 @@ class GgufKeys {
   /// All names.
   std::vector<std::string> names() const;
   std::string text_or(const std::string& key, std::string fallback) const;
+  bool has(const std::string& key) const;
   /// Nothing when absent. One for all layers may be written as a list of equal ones.
   std::optional<int64_t> integer(const std::string& key) const;
   int64_t need_integer(const std::string& key) const;
