@@ -13,6 +13,7 @@ namespace {
 constexpr double kOriginal = 8192;  // length that Llama 3's rule of scaling begins with
 constexpr double kLow = 1;
 constexpr int64_t kUnsaidContext = 2048;
+constexpr const char* kTurnedFactor = "rope.scaling.attn_factor";  // of cosine and sine
 constexpr const char* kYarnScale = "rope.scaling.yarn_log_multiplier";
 
 // Whether the factors are those of the rule: wavelengths up to a `high`th of the original length
@@ -35,8 +36,8 @@ bool is_llama3(const std::vector<float>& factors, double factor, double high, do
 }
 
 // Llama 3's rule, which the file has as one factor for each frequency; null without it. Llama 4
-// Scout's has no ramp.
-nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t turned) {
+// Scout's has no ramp. Factors that no rule makes are LongRoPE's, of every length.
+nlohmann::json factor_scaling(const GgufKeys& keys, double theta, int64_t turned) {
   const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
   if (!tensor) return nullptr;
   const std::vector<float> factors = keys.read_vector(*tensor, turned / 2);
@@ -48,8 +49,12 @@ nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t turned
               {"low_freq_factor", kLow},
               {"high_freq_factor", high},
               {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
-  keys.refuse("its rotary positions are scaled in a way that is not Llama 3's",
-              "convert the Hugging Face checkpoint of the model instead");
+  return {{"rope_type", "longrope"},
+          {"short_factor", factors},
+          {"long_factor", factors},
+          {"original_max_position_embeddings",
+           keys.integer(keys.prefix() + "context_length").value_or(kUnsaidContext)},
+          {"attention_factor", 1.0}};
 }
 
 // LongRoPE's factors, of short and of long sequences; null without them. A file that does not say
@@ -69,8 +74,7 @@ nlohmann::json longrope_scaling(const GgufKeys& keys, const std::string& p, int6
       {"long_factor", keys.read_vector(*tensors[1], turned / 2)},
       {"original_max_position_embeddings",
        keys.integer(length).value_or(keys.integer(p + "context_length").value_or(kUnsaidContext))}};
-  if (const auto factor = keys.number(p + "rope.scaling.attn_factor"))
-    out["attention_factor"] = *factor;
+  if (const auto factor = keys.number(p + kTurnedFactor)) out["attention_factor"] = *factor;
   return out;
 }
 
@@ -91,6 +95,14 @@ nlohmann::json yarn_scaling(const GgufKeys& keys, const std::string& p) {
     out["mscale"] = 1.0;
     out["mscale_all_dim"] = scale;
   }
+  // Times what YaRN has of its own.
+  if (const double turned = keys.number(p + kTurnedFactor).value_or(1); turned != 1) {
+    if (out.contains("mscale") || out.contains("attention_factor"))
+      keys.refuse("rope.scaling.attn_factor is not 1 beside another factor of YaRN",
+                  "such models are not read");
+    const double factor = std::max(out["factor"].get<double>(), 1.0);
+    out["attention_factor"] = turned * (0.1 * std::log(factor) + 1);
+  }
   return out;
 }
 
@@ -107,15 +119,15 @@ nlohmann::json rope_scaling(const GgufKeys& keys, const GgufDecoderKind& kind, c
     keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
                 "none, linear and Llama 3's are read");
   if (!longrope.is_null()) return longrope;
-  if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
-    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
   if (type == "yarn") return yarn_scaling(keys, p);
+  if (keys.number(p + kTurnedFactor).value_or(1) != 1)
+    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
   double factor = keys.number(p + "rope.scaling.factor")
                       .value_or(keys.number(p + "rope.scale_linear").value_or(1));
   if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
-  nlohmann::json llama3 = llama3_scaling(keys, theta, turned);
-  if (factor == 1) return llama3;
-  if (!llama3.is_null())
+  nlohmann::json by_factors = factor_scaling(keys, theta, turned);
+  if (factor == 1) return by_factors;
+  if (!by_factors.is_null())
     keys.refuse(fmt::format("rotary positions are scaled by {} and by rope_freqs.weight", factor),
                 "such models are not read");
   return {{"rope_type", "linear"}, {"factor", factor}};
