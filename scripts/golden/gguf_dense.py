@@ -200,7 +200,12 @@ def changed(tensors, name, arch, config):
                 tensors[own] = to_halves(tensors[own], config["num_attention_heads"], turned)
             if ".k_proj." in own:
                 tensors[own] = to_halves(tensors[own], config["num_key_value_heads"], turned)
-    if name == "glm-joined":  # ChatGLM's own checkpoints have q, k and v in one tensor
+    if arch in PAIRED:
+        for own in list(tensors):
+            if heads := gguf_files.heads_of(own, config):
+                tensors[own] = gguf_files.to_pairs(tensors[own], heads)
+    # ChatGLM's own checkpoints have q, k and v in one tensor, and the converter may be asked for it.
+    if name in ("glm-joined", "llama-yarn"):
         for own in [own for own in tensors if ".q_proj." in own]:
             layer, end = own.split(".")[2], own.rpartition(".")[2]
             tensors[f"blk.{layer}.attn_qkv.{end}"] = np.concatenate(
@@ -228,8 +233,6 @@ def write(name):
     for own, tensor in others.items():
         theirs = own if own.startswith(("blk.", "rope_")) else names.get_name(own, try_suffixes=(".weight", ".bias"))
         assert theirs, own
-        if arch in PAIRED and (heads := gguf_files.heads_of(own, config)):
-            tensor = gguf_files.to_pairs(tensor, heads)
         gguf_mixtures.add(out, theirs, tensor, is_bf16)
     for own, tensor in stacks.items():
         gguf_mixtures.add(out, own, tensor, is_bf16)

@@ -24,8 +24,8 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", False), "mixtral": ("llama", True),
                  "olmoe": ("olmoe", False), "granitemoe": ("granitemoe", True), "glm4-moe": ("glm4moe", True),
                  "minimax-m2": ("minimax-m2", True), "gpt-oss": ("gpt-oss", True),
-                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True),
-                 "glm4-moe-lite": ("deepseek2", True), "kimi-k2": ("deepseek2", True), "qwen3-next": ("qwen3next", True),
+                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", False),
+                 "glm4-moe-lite": ("deepseek2", False), "kimi-k2": ("deepseek2", False), "qwen3-next": ("qwen3next", True),
                  "qwen3-5-moe": ("qwen35moe", True), "qwen3-5": ("qwen35", True), "llama4": ("llama4", False),
                  "gemma4-moe": ("gemma4", True), "gemma4": ("gemma4", True), "mamba2": ("mamba2", True),
                  "granitemoehybrid": ("granitehybrid", True), "granitemoehybrid-moe": ("granitehybrid", True)}

@@ -93,7 +93,10 @@ bool is_zero(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor) {
 void refuse_unused_bias(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor,
                         const std::set<std::string_view>& used) {
   constexpr std::string_view kEnd = ".bias";
-  if (!tensor.name.ends_with(kEnd) || tensor.name.find("layers.") == std::string::npos) return;
+  const bool is_in_layer =
+      tensor.name.find("layers.") != std::string::npos ||
+      (checkpoint.format() == io::CheckpointFormat::kGguf && tensor.name.starts_with("blk."));
+  if (!tensor.name.ends_with(kEnd) || !is_in_layer) return;
   const std::string stem = tensor.name.substr(0, tensor.name.size() - kEnd.size());
   const bool is_of_layer = used.contains(stem + ".weight") || used.contains(stem + ".qweight") ||
                            used.contains(stem + ".weight_packed");

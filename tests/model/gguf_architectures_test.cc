@@ -33,7 +33,7 @@ TEST(GgufSupport, ArchitecturesOfTheListAreReadOrRefused) {
   for (const auto& name : names["refused"].get<std::vector<std::string>>())
     EXPECT_FALSE(ours.contains(name)) << name;
   EXPECT_EQ(names["read"].size(), 46U);
-  EXPECT_EQ(names["refused"].size(), 80U);
+  EXPECT_EQ(names["refused"].size(), 107U);
 }
 
 TEST(GgufSupport, TypesOfTheListAreReadOrRefused) {
@@ -49,7 +49,7 @@ TEST(GgufSupport, TypesOfTheListAreReadOrRefused) {
   };
   for (const Json& name : known["types"]["read"]) EXPECT_TRUE(is_read(name)) << name;
   for (const Json& name : known["types"]["refused"]) EXPECT_FALSE(is_read(name)) << name;
-  EXPECT_EQ(known["types"]["read"].size(), 27U);
+  EXPECT_EQ(known["types"]["read"].size(), 28U);
   EXPECT_EQ(known["types"]["refused"].size(), 7U);
 }
 
@@ -80,11 +80,25 @@ TEST(GgufGlm, TensorsOfQAndKAndVMayBeOneOrThree) {
   EXPECT_TRUE(joined.notes().empty());
   EXPECT_EQ(joined.shape().num_parameters(), apart.shape().num_parameters());
   expect_words(ChangedGguf("glm-joined-gguf").lose("blk.1.attn_qkv.bias").refusal(),
-               {"blk.1.attn_qkv", "missing"});
+               {"blk.1.attn_q.bias", "missing"});
   expect_words(ChangedGguf("glm-joined-gguf").resize("blk.1.attn_qkv.bias", 0, 63).refusal(),
                {"blk.1.attn_qkv.bias", "63"});
   expect_words(ChangedGguf("glm-tiny-gguf").lose("blk.1.attn_k.weight").refusal(),
-               {"blk.1.attn_k", "missing"});
+               {"blk.1.attn_k.weight", "missing"});
+}
+
+// As the converter may be asked for: rows of q and k in pairs, each of their heads.
+TEST(GgufLlama, TensorsOfQAndKAndVMayBeOne) {
+  const BoundModel joined = ChangedGguf("llama-yarn-gguf").open();
+  EXPECT_TRUE(joined.notes().empty());
+  EXPECT_EQ(joined.foreign(1, 1)->multiple, 4) << "a head of q";
+}
+
+// Not the table of norms: a bias in a layer that the family does not add.
+TEST(GgufLlama, BiasesThatWouldNotBeAddedAreRefused) {
+  ChangedGguf file("glm4-tiny-gguf");
+  file.lose("blk.0.attn_q.bias");
+  expect_words(file.refusal(), {"blk.0.attn_k.bias", "not zero"});
 }
 
 TEST(GgufGlm, ModelsThatSeeHaveHalves) {

@@ -524,9 +524,6 @@ class Decoder final : public FamilyModel {
 DecoderNames::DecoderNames() = default;
 
 void DecoderNames::join_gguf_rows() {
-  q.gguf = "attn_qkv.q_rows";
-  k.gguf = "attn_qkv.k_rows";
-  v.gguf = "attn_qkv.v_rows";
   gate.gguf = "ffn_up.gate_rows";
   up.gguf = "ffn_up.up_rows";
 }

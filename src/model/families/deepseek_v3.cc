@@ -145,7 +145,6 @@ std::string deepseek_of_gguf(const GgufKeys& keys) {
                           {.experts = "n_routed_experts",
                            .scale = "routed_scaling_factor",
                            .beginning = "first_k_dense_replace",
-                           .renormalises = is_v3,
                            .has_groups = true,
                            .has_shared = true,
                            .gating = is_v3 ? GgufGating::kSigmoid : GgufGating::kSoftmax});

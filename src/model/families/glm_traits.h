@@ -33,8 +33,7 @@ inline std::string glm_of_gguf(const GgufKeys& keys, const char* architecture,
                                                      .also = {kSections},
                                                      .has_yarn = true,
                                                      .has_drafts = true});
-  config["attention_bias"] =
-      keys.tensor("blk.0.attn_q.bias") != nullptr || keys.tensor("blk.0.attn_qkv.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["rope_interleave"] = !keys.has(keys.prefix() + std::string(kSections));
   // The families turn a half where nothing is said.
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;

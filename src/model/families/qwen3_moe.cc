@@ -29,7 +29,7 @@ std::string qwen3_moe_of_gguf(const GgufKeys& keys) {
                              .also = {"rope.dimension_sections", "n_deepstack_layers"},
                              .has_yarn = true};
   nlohmann::json config = gguf_mixture_config(keys, kind, {.renormalises = true});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

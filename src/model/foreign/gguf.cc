@@ -173,8 +173,8 @@ class GgufWeights final : public ForeignWeights {
   std::string method() const override { return "GGUF"; }
 
   std::vector<io::TensorRows> parts(const WeightShape& weight) const override {
-    const std::string whole = whole_gguf_name(weight.gguf.name);
-    if (whole.empty() || is_apart(weight.gguf.name)) return {};
+    const std::string whole = whole_of(weight);
+    if (whole.empty()) return {};
     if (weight.kind == WeightKind::kVector) {
       need(whole, {weight.fused.tensor_rows});
       return {{weight.gguf.name, whole, weight.fused.first_row, weight.cols}};
@@ -210,14 +210,21 @@ class GgufWeights final : public ForeignWeights {
   static constexpr std::string_view kDecay = ".ssm_a";
   static constexpr std::string_view kGroupedNorm = ".ssm_norm.weight";
 
-  // Whether the file has q, k, v, or gate and up, in a tensor each where others have one.
+  // Whether the file has gate and up in a tensor each where others have one.
   bool is_apart(const std::string& name) const {
-    std::string first = apart_gguf_name(name);
-    for (const auto& [part, of_first] :
-         {std::pair{".attn_k.", ".attn_q."}, {".attn_v.", ".attn_q."}, {".ffn_up.", ".ffn_gate."}})
-      if (const size_t at = first.find(part); at != std::string::npos)
-        first.replace(at, std::string_view(part).size(), of_first);
-    return !first.empty() && checkpoint_.find(first);
+    std::string gate = apart_gguf_name(name);
+    if (const size_t at = gate.find(".ffn_up."); at != std::string::npos)
+      gate.replace(at + 1, 6, "ffn_gate");
+    return !gate.empty() && checkpoint_.find(gate);
+  }
+
+  // The tensor that the weight is rows of; empty: it is none of another.
+  std::string whole_of(const WeightShape& weight) const {
+    const std::string& name = weight.gguf.name;
+    if (const std::string joined = joined_gguf_name(name);
+        weight.fused.tensor_rows > 0 && !checkpoint_.find(name) && checkpoint_.find(joined))
+      return joined;
+    return is_apart(name) ? std::string() : whole_gguf_name(name);
   }
 
   // Where all experts' matrices are: of each expert one of `parts` that lie one below the other.
@@ -380,20 +387,23 @@ class GgufWeights final : public ForeignWeights {
 
 std::string apart_gguf_name(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-      {"attn_qkv.q_rows", "attn_q"},
-      {"attn_qkv.k_rows", "attn_k"},
-      {"attn_qkv.v_rows", "attn_v"},
-      {"ffn_up.gate_rows", "ffn_gate"},
-      {"ffn_up.up_rows", "ffn_up"}};
+      {"ffn_up.gate_rows", "ffn_gate"}, {"ffn_up.up_rows", "ffn_up"}};
   for (const auto& [part, apart] : kParts)
     if (const size_t at = name.find(part); at != std::string::npos)
       return std::string(name).replace(at, part.size(), apart);
   return {};
 }
 
+std::string joined_gguf_name(const std::string& name) {
+  for (const std::string_view part : {".attn_q.", ".attn_k.", ".attn_v."})
+    if (const size_t at = name.find(part); at != std::string::npos)
+      return std::string(name).replace(at, part.size(), ".attn_qkv.");
+  return {};
+}
+
 std::string whole_gguf_name(std::string name) {
-  for (const std::string_view part : {".{e}", ".latent", ".turned", ".z", ".xbc", ".dt", ".q_rows",
-                                      ".k_rows", ".v_rows", ".gate_rows", ".up_rows"})
+  for (const std::string_view part :
+       {".{e}", ".latent", ".turned", ".z", ".xbc", ".dt", ".gate_rows", ".up_rows"})
     if (const size_t at = name.find(part); at != std::string::npos)
       return name.erase(at, part.size());
   return {};

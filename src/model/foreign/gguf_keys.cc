@@ -138,6 +138,10 @@ void GgufKeys::add_ends(nlohmann::json& config) const {
   if (ids.size() > 1) config["eos_token_id"] = ids;
 }
 
+bool GgufKeys::has_attention_bias() const {
+  return tensor("blk.0.attn_q.bias") || tensor("blk.0.attn_qkv.bias");
+}
+
 std::vector<float> GgufKeys::read_vector(const io::TensorEntry& tensor, int64_t count) const {
   if (tensor.dtype != DType::kF32 || tensor.shape != std::vector<int64_t>{count} ||
       count > kMostValues)
