@@ -4,7 +4,8 @@
     scripts/gguf_support.py [PROGRAM]   asks the program about each name, prints what it says, and counts
     scripts/gguf_support.py --write     renews the table of docs/gguf.md
     scripts/gguf_support.py --check     fails where it is not that of tests/fixtures/gguf_support.json
-    scripts/gguf_support.py --names     renews the names of that file (pip install gguf): what is new counts as refused
+    scripts/gguf_support.py --names     renews the names of that file from the gguf package that Python finds (PyPI's, or a
+                                        newer one in PYTHONPATH): what is new counts as refused until it is moved
 
 The file says which are read: a test of src/model holds it against the families.
 """
@@ -36,7 +37,7 @@ def tables():
     counts = [f"{len(known[kind]['read'])} of {sum(map(len, known[kind].values()))} {kind}" for kind, _ in KINDS]
     about = (f"{counts[0]} and {counts[1]} are read. Source: {known['source']}. What is refused among the types holds no "
              "weights of models: whole numbers, doubles, and what products are made of.")
-    lines += ["", *textwrap.wrap(about, 120)]
+    lines += ["", *textwrap.wrap(about, 120, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
 
 
@@ -58,13 +59,11 @@ def ask(program, architecture, number, elements):
 
 
 def renew_names():
-    import importlib.metadata
-
     import gguf
     old = read_list() if LIST.exists() else {kind: {"read": [], "refused": []} for kind, _ in KINDS}
     names = {"architectures": sorted(gguf.MODEL_ARCH_NAMES.values()),
              "types": [kind.name for kind in gguf.GGMLQuantizationType]}
-    out = {"source": f"gguf {importlib.metadata.version('gguf')} of PyPI"}
+    out = {"source": old.get("source", "")}
     for kind, _ in KINDS:
         out[kind] = {"read": [name for name in names[kind] if name in old[kind]["read"]],
                      "refused": [name for name in names[kind] if name not in old[kind]["read"]]}

@@ -32,7 +32,8 @@ enum class BlockType : uint8_t {
   kTQ2_0,
   kMXFP4,
   kNVFP4,
-  kQ1_0
+  kQ1_0,
+  kQ2_0
 };
 
 /// How a type's blocks lie.

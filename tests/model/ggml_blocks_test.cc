@@ -105,6 +105,25 @@ TEST(GgmlBlocksEdges, PowersOfMxfp4AreThoseOfTheFormat) {
   }
 }
 
+// Newer than the gguf package: codes of two bits, the lowest first, less one.
+TEST(GgmlBlocksEdges, CodesOfQ2_0AreFromMinusOneToTwo) {
+  std::vector<std::byte> block(18, std::byte{0xe4});
+  block[0] = std::byte{0};
+  block[1] = std::byte{0xb8};  // -0.5
+  block[17] = std::byte{0x03};
+  ASSERT_EQ(block_layout(BlockType::kQ2_0).bytes, 18);
+  float values[64];
+  decode_block(BlockType::kQ2_0, block.data(), values);
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(values[i], -0.5F * static_cast<float>(i % 4 - 1)) << i;
+  EXPECT_EQ(values[60], -1);
+  EXPECT_EQ(values[63], 0.5F);
+  uint8_t codes[32];
+  float scale = 0, zero = 0;
+  ASSERT_TRUE(block_codes(BlockType::kQ2_0, block.data(), 1, codes, scale, zero));
+  for (int i = 0; i < 32; ++i)
+    ASSERT_EQ(scale * (static_cast<float>(codes[i]) - zero), values[32 + i]) << i;
+}
+
 // As e4m3 without sign has them; what is no number is 0.
 TEST(GgmlBlocksEdges, ScalesOfNvfp4AreThoseOfTheFormat) {
   std::vector<std::byte> block(36, std::byte{0x22});  // all 1

@@ -241,6 +241,12 @@ float half_of_e4m3(uint8_t byte) {
   return std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
 }
 
+float q2_0(const uint8_t* block, int64_t part, int8_t* codes) {
+  for (int i = 0; i < 16; ++i)
+    codes[i] = static_cast<int8_t>((block[2 + 4 * part + i / 4] >> (i % 4 * 2) & 3) - 1);
+  return f16_at(block);
+}
+
 float q1_0(const uint8_t* block, int64_t part, int8_t* codes) {
   const uint32_t bits = word16(block + 2 + 2 * part);
   for (int i = 0; i < 16; ++i) codes[i] = bits >> i & 1 ? 1 : -1;
@@ -283,6 +289,7 @@ bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* code
       scale = half_of_e4m3(block[part]);
       return true;
     case BlockType::kQ1_0: scale = q1_0(block, part, codes); return true;
+    case BlockType::kQ2_0: scale = q2_0(block, part, codes); return true;
     default: return false;
   }
 }
@@ -313,7 +320,8 @@ bool are_scales_of_32(BlockType type) noexcept {
     case BlockType::kMXFP4:
     case BlockType::kTQ1_0:
     case BlockType::kTQ2_0:
-    case BlockType::kQ1_0: return true;
+    case BlockType::kQ1_0:
+    case BlockType::kQ2_0: return true;
     default: return false;
   }
 }
