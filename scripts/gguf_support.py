@@ -4,8 +4,8 @@
     scripts/gguf_support.py [PROGRAM]   asks the program about each name, prints what it says, and counts
     scripts/gguf_support.py --write     renews the table of docs/gguf.md
     scripts/gguf_support.py --check     fails where it is not that of tests/fixtures/gguf_support.json
-    scripts/gguf_support.py --names     renews the names of that file from the gguf package that Python finds (PyPI's, or a
-                                        newer one in PYTHONPATH): what is new counts as refused until it is moved
+    scripts/gguf_support.py --names     renews the names of that file from the gguf package that Python finds: what is
+                                        new counts as refused until it is moved
 
 The file says which are read: a test of src/model holds it against the families.
 """

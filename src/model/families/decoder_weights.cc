@@ -88,30 +88,10 @@ class WeightLister {
           paired_heads;
   }
 
-  // Weights, and their biases, whose rows lie one below the other in one tensor of some files.
-  std::vector<WeightShape*> join(SublayerShape& sublayer,
-                                 std::initializer_list<std::string_view> roles) const {
-    std::vector<WeightShape*> matrices, all;
-    int64_t rows = 0;
-    for (const std::string_view role : roles) {
-      const int64_t first = rows;
-      for (WeightShape& weight : sublayer.weights) {
-        if (weight.role != role && weight.role != std::string(role) + ".bias") continue;
-        weight.fused.first_row = first;
-        all.push_back(&weight);
-        if (weight.role != role) continue;
-        rows += weight.rows;
-        matrices.push_back(&weight);
-      }
-    }
-    for (WeightShape* part : all) part->fused.tensor_rows = rows;
-    return matrices;
-  }
-
-  // The same in one tensor of the layer.
+  // Weights whose rows lie one below the other in one tensor of the layer.
   void fuse(SublayerShape& sublayer, const TensorName& tensor,
             std::initializer_list<std::string_view> roles) const {
-    for (WeightShape* matrix : join(sublayer, roles))
+    for (WeightShape* matrix : join_rows(sublayer, roles))
       matrix->fused.tensors = names_of(sublayer, tensor, ".weight");
   }
 
@@ -128,7 +108,7 @@ class WeightLister {
                  names.q, has_bias, s.num_heads);
       add_linear(sublayer, "k", kv_cols(), s.hidden_size, names.k, has_bias, s.num_kv_heads);
       add_linear(sublayer, "v", kv_cols(), s.hidden_size, names.v, has_bias);
-      join(sublayer, {"q", "k", "v"});
+      join_rows(sublayer, {"q", "k", "v"});
     }
     add_linear(sublayer, "o", s.hidden_size, q_cols(), names.o, traits_.has_o_bias);
     if (traits_.has_sinks) add(sublayer, vector("sinks", s.num_heads, {}), names.sinks, "");

@@ -138,8 +138,9 @@ void GgufKeys::add_ends(nlohmann::json& config) const {
   if (ids.size() > 1) config["eos_token_id"] = ids;
 }
 
-bool GgufKeys::has_attention_bias() const {
-  return tensor("blk.0.attn_q.bias") || tensor("blk.0.attn_qkv.bias");
+bool GgufKeys::has_attention_bias(int64_t layer) const {
+  return tensor(fmt::format("blk.{}.attn_q.bias", layer)) ||
+         tensor(fmt::format("blk.{}.attn_qkv.bias", layer));
 }
 
 std::vector<float> GgufKeys::read_vector(const io::TensorEntry& tensor, int64_t count) const {

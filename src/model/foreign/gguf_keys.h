@@ -39,8 +39,8 @@ class GgufKeys {
 
   /// Null when there is none.
   const io::TensorEntry* tensor(const std::string& name) const { return checkpoint_.find(name); }
-  /// Whether the first layer's q has a bias, of its own or within one of q, k and v.
-  bool has_attention_bias() const;
+  /// Whether q of that layer has a bias, of its own or within one of q, k and v.
+  bool has_attention_bias(int64_t layer = 0) const;
   /// The elements of a small f32 vector. Errors: kFile when it is none of `count`.
   std::vector<float> read_vector(const io::TensorEntry& tensor, int64_t count) const;
 
