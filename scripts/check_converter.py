@@ -117,7 +117,7 @@ def main():
     parser.add_argument("llama_cpp", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--fuse-qkv", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     sys.path[:0] = [str(options.llama_cpp), str(options.llama_cpp / "gguf-py")]
     sys.dont_write_bytecode = True
     logging.disable(logging.CRITICAL)

@@ -337,9 +337,6 @@ class Gemma4 final : public FamilyModel {
       if (!layer.keys_are_values) add_matrix(attention, "v", kv, hidden, own + "v_proj", has_bias_);
       add_vector(attention, "k_norm", layer.head_dim, own + "k_norm.weight");
       join_rows(attention, {"q", "k", "v"});
-    } else {  // files may have k and v of the layer all the same
-      for (WeightShape* matrix : join_rows(attention, {"q"}))
-        matrix->fused.tensor_rows = q + 2 * kv;
     }
     add_matrix(attention, "o", hidden, q, own + "o_proj", has_bias_);
     add_vector(attention, "post_norm", hidden, prefix + "post_attention_layernorm.weight");

@@ -176,12 +176,12 @@ class GgufWeights final : public ForeignWeights {
     const std::string whole = whole_of(weight);
     if (whole.empty()) return {};
     if (weight.kind == WeightKind::kVector) {
-      need(whole, {weight.fused.tensor_rows});
+      need(whole, {whole_rows(weight, whole)});
       return {{weight.gguf.name, whole, weight.fused.first_row, weight.cols}};
     }
     const int64_t rows = weight.expert_rows();
     if (weight.experts == 0) {
-      need(whole, {weight.fused.tensor_rows, weight.cols});
+      need(whole, {whole_rows(weight, whole), weight.cols});
       return {{weight.gguf.name, whole, weight.fused.first_row, rows}};
     }
     const Stack stack = stack_of(whole);
@@ -222,9 +222,16 @@ class GgufWeights final : public ForeignWeights {
   std::string whole_of(const WeightShape& weight) const {
     const std::string& name = weight.gguf.name;
     if (const std::string joined = joined_gguf_name(name);
-        weight.fused.tensor_rows > 0 && !checkpoint_.find(name) && checkpoint_.find(joined))
+        !checkpoint_.find(name) && checkpoint_.find(joined))
       return joined;
     return is_apart(name) ? std::string() : whole_gguf_name(name);
+  }
+  // Its rows, whatever they are where the family has q of a layer alone and the file k and v too.
+  int64_t whole_rows(const WeightShape& weight, const std::string& whole) const {
+    const io::TensorEntry* tensor = checkpoint_.find(whole);
+    if (weight.fused.tensor_rows > 0 || !tensor || tensor->shape.empty())
+      return weight.fused.tensor_rows;
+    return tensor->shape.front();
   }
 
   // Where all experts' matrices are: of each expert one of `parts` that lie one below the other.
