@@ -15,6 +15,7 @@ python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/check_docs.py || status=1
 python3 scripts/expected_share.py --check || status=1
 python3 scripts/gguf_names.py --check || status=1
+python3 scripts/gguf_support.py --check || status=1
 python3 scripts/mutate.py --check || status=1
 python3 scripts/fixtures.py check || fail "fixtures were changed and not packed"
 scripts/tree_size.sh 20 || fail "the tree is too large: tests/fixtures/packs is for large fixtures"

@@ -43,9 +43,10 @@ const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {
 }
 
 namespace {
-// Of a matrix, or of a stack of matrices one below the other; 0: it is neither.
+// Of a matrix, or of a stack of matrices one below the other; of a vector its elements.
 int64_t rows_of(const TensorEntry& tensor) {
-  if (tensor.shape.size() < 2) return 0;
+  if (tensor.shape.empty()) return 0;
+  if (tensor.shape.size() == 1) return tensor.blocks == BlockType::kNone ? tensor.shape[0] : 0;
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   return rows;
@@ -69,7 +70,8 @@ void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
     TensorEntry entry = *matrix;
     const int64_t row_bytes = matrix->bytes / all_rows;
     entry.name = rows.name;
-    entry.shape = {rows.rows, matrix->shape.back()};
+    entry.shape = {rows.rows};
+    if (matrix->shape.size() > 1) entry.shape.push_back(matrix->shape.back());
     entry.offset += rows.first_row * row_bytes;
     entry.bytes = rows.rows * row_bytes;
     made.push_back(std::move(entry));

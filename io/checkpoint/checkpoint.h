@@ -31,7 +31,8 @@ enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf, kGen
 /// "safetensors", "PyTorch", "packed store", "GGUF", "generated".
 std::string_view checkpoint_format_name(CheckpointFormat format) noexcept;
 
-/// Some rows of a plain matrix or one in blocks, under a name of their own.
+/// Some rows of a plain matrix or one in blocks, or elements of a plain vector, under a name of
+/// their own.
 struct TensorRows {
   std::string name;
   std::string matrix;

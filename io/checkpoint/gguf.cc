@@ -163,9 +163,8 @@ void set_type(const Reader& reader, uint32_t type, TensorEntry& tensor) {
   }
   reader.refuse(
       fmt::format("tensor {} is of GGUF type {}, which is not read", in_quotes(tensor.name), type),
-      "read are F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K, IQ1 to IQ4, TQ and MXFP4: download one "
-      "of "
-      "these");
+      "read are F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K, IQ1 to IQ4, TQ, MXFP4, NVFP4, Q1_0 and "
+      "Q2_0: download one of these");
 }
 
 // Bytes of the tensor's data; its shape is known.

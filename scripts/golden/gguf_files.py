@@ -27,11 +27,12 @@ OUT = FIXTURES / "gguf"
 TYPES = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q2_K, T.Q3_K, T.Q4_K, T.Q5_K, T.Q6_K]
 # Whole numbers of codebooks times scales.
 GRID_TYPES = [T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S, T.IQ4_NL, T.IQ4_XS, T.TQ1_0, T.TQ2_0,
-              T.MXFP4]
+              T.MXFP4, T.NVFP4, T.Q1_0]
 # Where the f16 scales of a block are; what else is in it may be any bits.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q2_K: [80, 82],
           T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ1_S: [0], T.IQ1_M: [], T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0],
-          T.IQ3_S: [0], T.IQ4_NL: [0], T.IQ4_XS: [0], T.TQ1_0: [52], T.TQ2_0: [64], T.MXFP4: []}
+          T.IQ3_S: [0], T.IQ4_NL: [0], T.IQ4_XS: [0], T.TQ1_0: [52], T.TQ2_0: [64], T.MXFP4: [],
+          T.NVFP4: [], T.Q1_0: [0]}
 PARTS = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
@@ -60,6 +61,15 @@ def random_blocks(rng, kind, count):
             scale = np.abs(scale)
         blocks[:, at:at + 2] = scale.view(np.uint8).reshape(count, 2)
     return blocks
+
+
+def values_of(blocks, kind):
+    """The package knows Q1_0, but not its formula: the lowest bit of a byte is the first, and says that an element is
+    the scale and not its opposite."""
+    if kind != T.Q1_0:
+        return gguf.quants.dequantize(blocks, kind)
+    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    return scales * (2 * np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").astype(np.float32) - 1)
 
 
 def gguf_name(name):
@@ -132,7 +142,7 @@ def make_blocks():
     goldens = {}
     for kind in TYPES + GRID_TYPES:
         blocks = random_blocks(rng, kind, 2)
-        values = gguf.quants.dequantize(blocks, kind).reshape(2, -1).astype(np.float32)
+        values = values_of(blocks, kind).reshape(2, -1).astype(np.float32)
         goldens[kind.name.lower()] = [{"bytes": block.tobytes().hex(), "values": [float(v) for v in row]}
                                       for block, row in zip(blocks, values)]
     (OUT / "blocks.json").write_text(json.dumps(goldens) + "\n")

@@ -2,7 +2,7 @@
 """Makes tests/fixtures/models/*-gguf: the tiny mixtures of experts of mixtures.py as their converters write
 them, with the gguf package's names, beside goldens that point at the logits of the checkpoint. Those of f32
 stay f32; of bf16 ones routers, norms and biases become f32. And tests/fixtures/gguf/experts.gguf, a random
-Qwen3-MoE whose stacks have a type each, with some rows of each in experts.safetensors.
+Qwen3-MoE whose stacks have a type each, with some rows of each in experts.safetensors; newer.gguf likewise.
 
     pip install gguf numpy safetensors
     scripts/golden/gguf_mixtures.py [FIXTURE ...]
@@ -24,8 +24,8 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", False), "mixtral": ("llama", True),
                  "olmoe": ("olmoe", False), "granitemoe": ("granitemoe", True), "glm4-moe": ("glm4moe", True),
                  "minimax-m2": ("minimax-m2", True), "gpt-oss": ("gpt-oss", True),
-                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True),
-                 "glm4-moe-lite": ("deepseek2", True), "qwen3-next": ("qwen3next", True),
+                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", False),
+                 "glm4-moe-lite": ("deepseek2", False), "kimi-k2": ("deepseek2", False), "qwen3-next": ("qwen3next", True),
                  "qwen3-5-moe": ("qwen35moe", True), "qwen3-5": ("qwen35", True), "llama4": ("llama4", False),
                  "gemma4-moe": ("gemma4", True), "gemma4": ("gemma4", True), "mamba2": ("mamba2", True),
                  "granitemoehybrid": ("granitehybrid", True), "granitemoehybrid-moe": ("granitehybrid", True)}
@@ -33,10 +33,11 @@ DELTA = ("qwen3-next", "qwen3-5-moe", "qwen3-5")
 GEMMA4 = ("gemma4-moe", "gemma4")
 GRANITE4 = ("granitemoehybrid", "granitemoehybrid-moe")
 SPACES = ("mamba2", *GRANITE4)
-LATENT = ("deepseek-v2-moe", "deepseek-v3-moe", "glm4-moe-lite")
+LATENT = ("deepseek-v2-moe", "deepseek-v3-moe", "glm4-moe-lite", "kimi-k2")
+SIGMOIDS = ("glm4-moe", "minimax-m2", "deepseek-v3-moe", "glm4-moe-lite", "kimi-k2")
 # The others' rotary positions or clamps are none that such files can say.
 SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",),
-         "glm4-moe-lite": ("tiny",), "qwen3-5-moe": ("thirds", "odd"), "qwen3-5": ("tiny",),
+         "glm4-moe-lite": ("tiny",), "kimi-k2": ("tiny",), "qwen3-5-moe": ("thirds", "odd"), "qwen3-5": ("tiny",),
          "llama4": ("released",), "gemma4": ("tiny",),
          "mamba2": ("tiny",), "granitemoehybrid": ("tiny",), "granitemoehybrid-moe": ("odd",)}
 PAIRED = ("mixtral", "granitemoe", *GRANITE4)  # rows of q and k
@@ -178,10 +179,10 @@ def write_delta(out, config):
 
 
 def write_latent(out, fixture, config):
-    """V2's as older files have it, with heads' widths; V3's as newer ones, with those of what is kept."""
+    """V2's and Kimi's as older files have it, with heads' widths; V3's as newer ones, with those of what is kept."""
     turned, rank, value = config["qk_rope_head_dim"], config["kv_lora_rank"], config["v_head_dim"]
     key = config["qk_nope_head_dim"] + turned
-    is_newer = fixture != "deepseek-v2-moe"
+    is_newer = fixture in ("deepseek-v3-moe", "glm4-moe-lite")
     out.add_head_count_kv(1 if is_newer else config["num_attention_heads"])
     out.add_key_length(rank + turned if is_newer else key)
     out.add_value_length(rank if is_newer else value)
@@ -192,6 +193,14 @@ def write_latent(out, fixture, config):
     if config["q_lora_rank"]:
         out.add_q_lora_rank(config["q_lora_rank"])
     out.add_rope_dimension_count(turned)
+    if fixture == "kimi-k2":
+        rope = config["rope_scaling"]
+        out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        out.add_rope_scaling_factor(rope["factor"])
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        out.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        out.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        out.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
 
 
 def write_experts(out, fixture, config):
@@ -208,7 +217,7 @@ def write_experts(out, fixture, config):
     usual = ARCHITECTURES[fixture][1]
     if config.get("norm_topk_prob", usual) != usual:
         out.add_expert_weights_norm(not usual)
-    if fixture in ("glm4-moe", "minimax-m2", "deepseek-v3-moe", "glm4-moe-lite"):
+    if fixture in SIGMOIDS:
         out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if fixture == "llama4":
         out.add_vocab_size(config["vocab_size"])
@@ -227,7 +236,7 @@ def write_experts(out, fixture, config):
         out.add_expert_shared_count(config["n_shared_experts"])
         out.add_expert_weights_scale(config.get("routed_scaling_factor", 1.0))
         out.add_nextn_predict_layers(0)
-        if config.get("n_group"):
+        if config.get("n_group") and fixture != "kimi-k2":  # older files don't say
             out.add_expert_group_count(config["n_group"])
             out.add_expert_group_used_count(config["topk_group"])
     if fixture == "granitemoe":
@@ -500,9 +509,53 @@ def make_experts():
     save_file(goldens, FIXTURES / "gguf" / "experts.safetensors")
 
 
+def make_newer_types():
+    """tests/fixtures/gguf/newer.gguf: NVFP4, with a scale of each tensor or expert beside some, and Q1_0."""
+    rng = np.random.default_rng(8)
+    hidden, width, experts, vocabulary = 128, 128, 3, 16
+    config = dict(num_hidden_layers=1, max_position_embeddings=128, hidden_size=hidden, intermediate_size=64,
+                  num_attention_heads=2, num_key_value_heads=2, head_dim=64, bos_token_id=1, eos_token_id=2,
+                  num_experts=experts, num_experts_per_tok=2)
+    out = gguf.GGUFWriter(FIXTURES / "gguf" / "newer.gguf", "qwen3moe")
+    write_sizes(out, "qwen3-moe", config)
+    write_experts(out, "qwen3-moe", config)
+    goldens = {}
+
+    def blocks(name, ours, kind, shape, scales=()):
+        count = int(np.prod(shape)) // gguf.GGML_QUANT_SIZES[kind][0]
+        few = gguf_files.random_blocks(rng, kind, 5)
+        if kind == T.NVFP4:  # scales of ordinary size
+            few[:, :4] = rng.integers(40, 60, (5, 4))
+        few = few[rng.integers(0, 5, count)]
+        values = gguf_files.values_of(few, kind).astype(np.float32).reshape(-1, *shape[-2:])
+        out.add_tensor(f"blk.0.{name}.weight", few.reshape(*shape[:-1], -1), raw_dtype=kind)
+        if scales:
+            out.add_tensor(f"blk.0.{name}.scale", np.array(scales, np.float32))
+        for e, one in enumerate(values):
+            factor = np.float32(scales[e]) if scales else np.float32(1)
+            goldens[f"model.layers.0.{ours.format(e)}.weight"] = (one * factor)[[0, 1, shape[-2] // 2, shape[-2] - 1]]
+
+    plain = lambda *shape: (np.round(rng.normal(0, 1 / shape[-1] ** 0.5, shape) * 256) / 256)
+    out.add_tensor("token_embd.weight", plain(vocabulary, hidden).astype(np.float16))
+    out.add_tensor("output_norm.weight", np.ones(hidden, np.float32))
+    for name, size in (("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", 64), ("attn_k_norm", 64)):
+        out.add_tensor(f"blk.0.{name}.weight", np.ones(size, np.float32))
+    out.add_tensor("blk.0.ffn_gate_inp.weight", plain(experts, hidden).astype(np.float32))
+    blocks("attn_q", "self_attn.q_proj", T.NVFP4, (128, hidden), (0.0037,))
+    blocks("attn_k", "self_attn.k_proj", T.Q1_0, (128, hidden))
+    blocks("attn_v", "self_attn.v_proj", T.NVFP4, (128, hidden))
+    blocks("attn_output", "self_attn.o_proj", T.Q1_0, (hidden, 128))
+    blocks("ffn_gate_exps", "mlp.experts.{}.gate_proj", T.NVFP4, (experts, width, hidden), (0.01, 0.02, 0.005))
+    blocks("ffn_up_exps", "mlp.experts.{}.up_proj", T.NVFP4, (experts, width, hidden))
+    blocks("ffn_down_exps", "mlp.experts.{}.down_proj", T.Q1_0, (experts, hidden, width))
+    gguf_files.finish(out)
+    save_file(goldens, FIXTURES / "gguf" / "newer.safetensors")
+
+
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or ARCHITECTURES:
         for size in SIZES.get(wanted, ("tiny", "odd")):
             write(wanted, size)
     if not sys.argv[1:]:
         make_experts()
+        make_newer_types()

@@ -64,7 +64,8 @@ class Reader {
                   "calibrate on a text");
     const std::string whole = whole_gguf_name(own);
     const std::string& name = whole.empty() ? own : whole;
-    auto found = imatrix_.find(name);
+    auto found = imatrix_.find(apart_gguf_name(own));
+    if (found == imatrix_.end()) found = imatrix_.find(name);
     constexpr std::pair<std::string_view, std::string_view> kAlso[] = {
         {"attn_q.", "attn_qkv."},
         {"attn_k.", "attn_qkv."},

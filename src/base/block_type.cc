@@ -16,7 +16,9 @@ constexpr std::array kLayouts{
     BlockLayout{"iq2_s", 22, 256, 82},   BlockLayout{"iq3_xxs", 18, 256, 98},
     BlockLayout{"iq3_s", 21, 256, 110},  BlockLayout{"iq4_nl", 20, 32, 18},
     BlockLayout{"iq4_xs", 23, 256, 136}, BlockLayout{"tq1_0", 34, 256, 54},
-    BlockLayout{"tq2_0", 35, 256, 66},   BlockLayout{"mxfp4", 39, 32, 17}};
+    BlockLayout{"tq2_0", 35, 256, 66},   BlockLayout{"mxfp4", 39, 32, 17},
+    BlockLayout{"nvfp4", 40, 64, 36},    BlockLayout{"q1_0", 41, 128, 18},
+    BlockLayout{"q2_0", 42, 64, 18}};
 }  // namespace
 
 const BlockLayout& block_layout(BlockType type) noexcept {

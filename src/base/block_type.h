@@ -30,7 +30,10 @@ enum class BlockType : uint8_t {
   kIQ4_XS,
   kTQ1_0,
   kTQ2_0,
-  kMXFP4
+  kMXFP4,
+  kNVFP4,
+  kQ1_0,
+  kQ2_0
 };
 
 /// How a type's blocks lie.

@@ -53,6 +53,7 @@ struct GgufForm {
   std::string_view architecture;  ///< "general.architecture"; empty: no such files are read
   /// The config.json that Hugging Face would have. Errors: kFile for what is not read.
   std::string (*config)(const GgufKeys& keys) = nullptr;
+  std::vector<std::string_view> also = {};  ///< architectures that are read likewise
 };
 
 struct Family {

@@ -93,7 +93,10 @@ bool is_zero(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor) {
 void refuse_unused_bias(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor,
                         const std::set<std::string_view>& used) {
   constexpr std::string_view kEnd = ".bias";
-  if (!tensor.name.ends_with(kEnd) || tensor.name.find("layers.") == std::string::npos) return;
+  const bool is_in_layer =
+      tensor.name.find("layers.") != std::string::npos ||
+      (checkpoint.format() == io::CheckpointFormat::kGguf && tensor.name.starts_with("blk."));
+  if (!tensor.name.ends_with(kEnd) || !is_in_layer) return;
   const std::string stem = tensor.name.substr(0, tensor.name.size() - kEnd.size());
   const bool is_of_layer = used.contains(stem + ".weight") || used.contains(stem + ".qweight") ||
                            used.contains(stem + ".weight_packed");
@@ -104,9 +107,25 @@ void refuse_unused_bias(const io::Checkpoint& checkpoint, const io::TensorEntry&
          "set \"attention_bias\" or \"mlp_bias\" to true in config.json if the model has biases");
 }
 
+// What a GGUF file's matrix is multiplied with: it has been where the matrix is of NVFP4.
+bool is_scale_in_use(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor) {
+  constexpr std::string_view kEnd = ".scale";
+  if (checkpoint.format() != io::CheckpointFormat::kGguf || !tensor.name.ends_with(kEnd))
+    return false;
+  const std::string stem = tensor.name.substr(0, tensor.name.size() - kEnd.size());
+  const io::TensorEntry* matrix = checkpoint.find(stem + ".weight");
+  if (matrix && matrix->blocks != BlockType::kNVFP4)
+    refuse(checkpoint,
+           fmt::format("tensor {} scales a matrix that is not of NVFP4, which is not done",
+                       io::in_quotes(tensor.name)),
+           "download a file of the model in another type");
+  return matrix != nullptr;
+}
+
 // Filling, what is compared above, and what other tools write though sizes and settings say it.
 bool is_known_to_be_idle(const std::string& name) {
   return name.starts_with("__pad") || name == "lm_head.weight" || name == "rope_freqs.weight" ||
+         name.starts_with("rope_factors_") || name.ends_with(".input_scale") ||
          name.ends_with("rotary_emb.inv_freq") || name.ends_with(".weight_shape");
 }
 
@@ -119,7 +138,9 @@ std::string judge_left_over(const io::Checkpoint& checkpoint, const ModelConfig&
   int64_t unused = 0;
   std::string first;
   for (const io::TensorEntry& tensor : checkpoint.tensors()) {
-    if (used.contains(tensor.name) || is_known_to_be_idle(tensor.name)) continue;
+    if (used.contains(tensor.name) || is_known_to_be_idle(tensor.name) ||
+        is_scale_in_use(checkpoint, tensor))
+      continue;
     refuse_unused_bias(checkpoint, tensor, used);
     if (unused++ == 0) first = tensor.name;
   }

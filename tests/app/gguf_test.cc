@@ -184,6 +184,28 @@ TEST_F(GgufModel, KeepsCodesOfExpertsWhereItCan) {
   EXPECT_EQ(io::element_name(*made.find("model.layers.0.mlp.gate.weight")), "f16");
 }
 
+// NVFP4 becomes plain: as the gguf package has it, or times its scale and rounded. Q1_0 is codes.
+TEST_F(GgufModel, KeepsTheValuesOfNewerTypes) {
+  const fs::path store = convert("newer.gguf");
+  const io::Checkpoint made = io::Checkpoint::open(store);
+  struct Expected {
+    const char *name, *format;
+    double steps;
+  };
+  const Expected cases[] = {
+      {"self_attn.q_proj", "f16", 0.07},        {"self_attn.k_proj", "int8-g32", 1e-4},
+      {"self_attn.v_proj", "f16", 0},           {"self_attn.o_proj", "int8-g32", 1e-4},
+      {"mlp.experts.0.gate_proj", "f16", 0.07}, {"mlp.experts.2.gate_proj", "f16", 0.07},
+      {"mlp.experts.1.up_proj", "f16", 0},      {"mlp.experts.2.down_proj", "int8-g32", 1e-4}};
+  for (const Expected& expected : cases) {
+    const std::string name = fmt::format("model.layers.0.{}.weight", expected.name);
+    ASSERT_NE(made.find(name), nullptr) << name;
+    EXPECT_EQ(io::element_name(*made.find(name)), expected.format) << name;
+    EXPECT_LE(worst_steps(store, name, "newer.safetensors"), expected.steps) << name;
+  }
+  EXPECT_TRUE(BoundModel::open(fs::path(SLUICE_FIXTURES) / "gguf" / "newer.gguf").notes().empty());
+}
+
 TEST_F(GgufModel, BecomesWhatIsAskedFor) {
   const fs::path plain = convert("mixed.gguf", WeightFormat::plain(DType::kF32));
   const io::Checkpoint made = io::Checkpoint::open(plain);

@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Types, GgmlBlocks,
 constexpr BlockType kGridTypes[] = {BlockType::kIQ1_S,  BlockType::kIQ1_M,  BlockType::kIQ2_XXS,
                                     BlockType::kIQ2_XS, BlockType::kIQ2_S,  BlockType::kIQ3_XXS,
                                     BlockType::kIQ3_S,  BlockType::kIQ4_NL, BlockType::kIQ4_XS,
-                                    BlockType::kTQ1_0,  BlockType::kTQ2_0,  BlockType::kMXFP4};
+                                    BlockType::kTQ1_0,  BlockType::kTQ2_0,  BlockType::kMXFP4,
+                                    BlockType::kNVFP4,  BlockType::kQ1_0};
 const auto kTypeName = [](const auto& info) { return std::string(block_layout(info.param).name); };
 INSTANTIATE_TEST_SUITE_P(GridTypes, GgmlBlocks, testing::ValuesIn(kGridTypes), kTypeName);
 
@@ -101,6 +102,39 @@ TEST(GgmlBlocksEdges, PowersOfMxfp4AreThoseOfTheFormat) {
     block[0] = static_cast<std::byte>(e);
     decode_block(BlockType::kMXFP4, block.data(), values);
     for (const float value : values) ASSERT_EQ(value, std::ldexp(1.0F, e - 127)) << e;
+  }
+}
+
+// Newer than the gguf package: codes of two bits, the lowest first, less one.
+TEST(GgmlBlocksEdges, CodesOfQ2_0AreFromMinusOneToTwo) {
+  std::vector<std::byte> block(18, std::byte{0xe4});
+  block[0] = std::byte{0};
+  block[1] = std::byte{0xb8};  // -0.5
+  block[17] = std::byte{0x03};
+  ASSERT_EQ(block_layout(BlockType::kQ2_0).bytes, 18);
+  float values[64];
+  decode_block(BlockType::kQ2_0, block.data(), values);
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(values[i], -0.5F * static_cast<float>(i % 4 - 1)) << i;
+  EXPECT_EQ(values[60], -1);
+  EXPECT_EQ(values[63], 0.5F);
+  uint8_t codes[32];
+  float scale = 0, zero = 0;
+  ASSERT_TRUE(block_codes(BlockType::kQ2_0, block.data(), 1, codes, scale, zero));
+  for (int i = 0; i < 32; ++i)
+    ASSERT_EQ(scale * (static_cast<float>(codes[i]) - zero), values[32 + i]) << i;
+}
+
+// As e4m3 without sign has them; what is no number is 0.
+TEST(GgmlBlocksEdges, ScalesOfNvfp4AreThoseOfTheFormat) {
+  std::vector<std::byte> block(36, std::byte{0x22});  // all 1
+  float values[64];
+  for (int e = 0; e < 128; ++e) {
+    std::fill_n(block.begin(), 4, static_cast<std::byte>(e));
+    decode_block(BlockType::kNVFP4, block.data(), values);
+    const double expected = e == 127 ? 0
+                            : e < 8  ? std::ldexp(e, -9)
+                                     : std::ldexp(8 + e % 8, e / 8 - 10);
+    for (const float value : values) ASSERT_EQ(value, expected) << e;
   }
 }
 

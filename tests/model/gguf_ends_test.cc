@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -148,6 +149,12 @@ TEST_F(GgufKeysOfAModel, YarnIsReadAsConfigHasIt) {
                            {"factor", 4.0},
                            {"original_max_position_embeddings", 64},
                            {"beta_fast", 16.0}}));
+  const Json turned = Json::parse(open({{"llama.rope.scaling.type", "yarn"},
+                                        {"llama.rope.scaling.factor", 4.0},
+                                        {"llama.rope.scaling.original_context_length", 64},
+                                        {"llama.rope.scaling.attn_factor", 0.5}})
+                                      .config_text())["rope_scaling"];
+  EXPECT_NEAR(turned["attention_factor"].get<double>(), 0.5 * (0.1 * std::log(4.0) + 1), 1e-12);
 }
 
 }  // namespace

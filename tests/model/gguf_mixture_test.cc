@@ -1,7 +1,6 @@
 // Mixtures of experts in GGUF files: what their keys and stacks mean, and what of either is damaged
 // or not read. The files: scripts/golden/gguf_mixtures.py.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -9,77 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "src/base/error.h"
-#include "src/base/files.h"
-#include "src/model/bound_model.h"
+#include "tests/model/changed_gguf.h"
 
 namespace sluice {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A file of tests/fixtures, changed in some bytes.
-class ChangedGguf {
- public:
-  explicit ChangedGguf(const std::string& fixture)
-      : bytes_(read_file(fs::path(SLUICE_FIXTURES) / "models" / fixture / "model.gguf", 1 << 24)) {
-    std::string pattern = ::testing::TempDir() + "/sluice_gguf_mixture_XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~ChangedGguf() { fs::remove_all(folder_); }
-  ChangedGguf(const ChangedGguf&) = delete;
-  ChangedGguf& operator=(const ChangedGguf&) = delete;
-
-  // A key's u32.
-  ChangedGguf& set(const std::string& key, uint32_t value) {
-    std::memcpy(bytes_.data() + behind(key) + 4, &value, 4);
-    return *this;
-  }
-  // The first letter of a key or tensor, so that nobody knows it.
-  ChangedGguf& lose(const std::string& name) {
-    bytes_[behind(name) - name.size()] = 'x';
-    return *this;
-  }
-  // A dimension of a tensor, the innermost being 0.
-  ChangedGguf& resize(const std::string& tensor, size_t dimension, uint64_t size) {
-    std::memcpy(bytes_.data() + behind(tensor) + 4 + 8 * dimension, &size, 8);
-    return *this;
-  }
-
-  BoundModel open() const {
-    write_file(folder_ / "model.gguf", bytes_);
-    return BoundModel::open(folder_ / "model.gguf");
-  }
-  nlohmann::json config() const { return nlohmann::json::parse(open().config_text()); }
-  // What it is refused with.
-  std::string refusal() const {
-    try {
-      open();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kFile) << error.what();
-      return error.what();
-    }
-    return "opened";
-  }
-
- private:
-  // Where a text with its length before it ends.
-  size_t behind(const std::string& text) const {
-    const auto length = static_cast<uint64_t>(text.size());
-    std::string wanted(reinterpret_cast<const char*>(&length), 8);
-    wanted += text;
-    const size_t at = bytes_.find(wanted);
-    if (at == std::string::npos) throw std::runtime_error("no " + text);
-    return at + wanted.size();
-  }
-
-  std::string bytes_;
-  fs::path folder_;
-};
-
-void expect_words(const std::string& text, std::initializer_list<const char*> words) {
-  for (const char* word : words) EXPECT_NE(text.find(word), std::string::npos) << text;
-}
+using made::ChangedGguf;
+using made::expect_words;
 
 const WeightShape& first_named(const ModelShape& shape, std::string_view role) {
   for (const SublayerShape& sublayer : shape.sublayers)
@@ -117,7 +52,8 @@ TEST(GgufMixture, WidthsMayBeTheTensors) {
 
 // An expert's bytes are a run of the stack's, so that it is read alone.
 TEST(GgufMixture, AnExpertIsARunOfItsStack) {
-  const BoundModel model = BoundModel::open(fs::path(SLUICE_FIXTURES) / "gguf" / "experts.gguf");
+  const BoundModel model =
+      BoundModel::open(std::filesystem::path(SLUICE_FIXTURES) / "gguf" / "experts.gguf");
   const io::TensorEntry& stack = *model.checkpoint().find("blk.1.ffn_up_exps.weight");
   EXPECT_EQ(stack.shape, (std::vector<int64_t>{3, 32, 256}));
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i) {

@@ -34,6 +34,7 @@ std::string cohere_of_gguf(const GgufKeys& keys) {
                                                      .eps = "layer_norm_eps",
                                                      .also = {"logit_scale"}});
   if (const auto value = keys.number(keys.prefix() + "logit_scale")) config["logit_scale"] = *value;
+  config["attention_bias"] = keys.has_attention_bias();
   config["use_qk_norm"] = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
   return config.dump(2);
 }

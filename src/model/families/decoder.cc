@@ -525,6 +525,11 @@ class Decoder final : public FamilyModel {
 
 DecoderNames::DecoderNames() = default;
 
+void DecoderNames::join_gguf_rows() {
+  gate.gguf = "ffn_up.gate_rows";
+  up.gguf = "ffn_up.up_rows";
+}
+
 bool is_mixture(const DecoderTraits& traits, int64_t layer) {
   return traits.mixture &&
          (traits.mixture_layers.empty() || traits.mixture_layers[static_cast<size_t>(layer)]);

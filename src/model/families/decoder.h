@@ -103,6 +103,9 @@ struct DecoderNames {
   TensorName space_skip{"mixer.D", "ssm_d"};              ///< likewise
   TensorName space_norm{"mixer.norm", "ssm_norm"}, space_out{"mixer.out_proj", "ssm_out"};
   TensorName norm{"norm", "output_norm"};
+  /// GGUF files have gate and up in one tensor, or apart. (Those of all families may have q, k and
+  /// v so.)
+  void join_gguf_rows();
   std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
 };
 

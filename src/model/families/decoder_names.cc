@@ -21,4 +21,23 @@ std::vector<std::string> prefixed(const std::vector<std::string>& prefixes,
   return names;
 }
 
+std::vector<WeightShape*> join_rows(SublayerShape& sublayer,
+                                    std::initializer_list<std::string_view> roles) {
+  std::vector<WeightShape*> matrices, all;
+  int64_t rows = 0;
+  for (const std::string_view role : roles) {
+    const int64_t first = rows;
+    for (WeightShape& weight : sublayer.weights) {
+      if (weight.role != role && weight.role != std::string(role) + ".bias") continue;
+      weight.fused.first_row = first;
+      all.push_back(&weight);
+      if (weight.role != role) continue;
+      rows += weight.rows;
+      matrices.push_back(&weight);
+    }
+  }
+  for (WeightShape* part : all) part->fused.tensor_rows = rows;
+  return matrices;
+}
+
 }  // namespace sluice

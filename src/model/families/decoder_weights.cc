@@ -91,16 +91,8 @@ class WeightLister {
   // Weights whose rows lie one below the other in one tensor of the layer.
   void fuse(SublayerShape& sublayer, const TensorName& tensor,
             std::initializer_list<std::string_view> roles) const {
-    std::vector<WeightShape*> parts;
-    int64_t rows = 0;
-    for (const std::string_view role : roles)
-      for (WeightShape& weight : sublayer.weights)
-        if (weight.role == role) {
-          weight.fused = {names_of(sublayer, tensor, ".weight"), rows, 0};
-          rows += weight.rows;
-          parts.push_back(&weight);
-        }
-    for (WeightShape* part : parts) part->fused.tensor_rows = rows;
+    for (WeightShape* matrix : join_rows(sublayer, roles))
+      matrix->fused.tensors = names_of(sublayer, tensor, ".weight");
   }
 
   void add_attention(SublayerShape& sublayer) const {
@@ -116,6 +108,7 @@ class WeightLister {
                  names.q, has_bias, s.num_heads);
       add_linear(sublayer, "k", kv_cols(), s.hidden_size, names.k, has_bias, s.num_kv_heads);
       add_linear(sublayer, "v", kv_cols(), s.hidden_size, names.v, has_bias);
+      join_rows(sublayer, {"q", "k", "v"});
     }
     add_linear(sublayer, "o", s.hidden_size, q_cols(), names.o, traits_.has_o_bias);
     if (traits_.has_sinks) add(sublayer, vector("sinks", s.num_heads, {}), names.sinks, "");

@@ -35,7 +35,7 @@ std::vector<KnownModel> ernie4_5_presets() {
 std::string ernie4_5_of_gguf(const GgufKeys& keys) {
   nlohmann::json config =
       gguf_decoder_config(keys, {.architecture = "Ernie4_5ForCausalLM", .model_type = "ernie4_5"});
-  config["use_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["use_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

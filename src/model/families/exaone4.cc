@@ -57,13 +57,20 @@ std::vector<KnownModel> exaone4_presets() {
   return presets;
 }
 
+// Older files do not say which layers have the window: it is every but each fourth.
 std::string exaone4_of_gguf(const GgufKeys& keys) {
-  nlohmann::json config = gguf_decoder_config(keys, {.architecture = "Exaone4ForCausalLM",
-                                                     .model_type = "exaone4",
-                                                     .also = {"attention.sliding_window"}});
+  constexpr const char* kWindow = "attention.sliding_window";
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  nlohmann::json config = gguf_decoder_config(
+      keys,
+      {.architecture = "Exaone4ForCausalLM", .model_type = "exaone4", .also = {kWindow, kPattern}});
   config["sliding_window"] = nullptr;
-  if (const auto value = keys.integer(keys.prefix() + "attention.sliding_window"))
-    config["sliding_window"] = *value;
+  const auto window = keys.integer(keys.prefix() + kWindow);
+  if (!window || *window == 0) return config.dump(2);
+  config["sliding_window"] = *window;
+  for (const bool has_window :
+       keys.booleans(keys.prefix() + kPattern, config["num_hidden_layers"].get<int64_t>()))
+    config["layer_types"].push_back(has_window ? "sliding_attention" : "full_attention");
   return config.dump(2);
 }
 

@@ -333,6 +333,7 @@ class Gemma4 final : public FamilyModel {
       add_matrix(attention, "k", kv, hidden, own + "k_proj", has_bias_);
       if (!layer.keys_are_values) add_matrix(attention, "v", kv, hidden, own + "v_proj", has_bias_);
       add_vector(attention, "k_norm", layer.head_dim, own + "k_norm.weight");
+      join_rows(attention, {"q", "k", "v"});
     }
     add_matrix(attention, "o", hidden, q, own + "o_proj", has_bias_);
     add_vector(attention, "post_norm", hidden, prefix + "post_attention_layernorm.weight");

@@ -119,13 +119,14 @@ void read_gemma4_heads(const GgufKeys& keys, const std::vector<bool>& windows,
       keys.refuse(fmt::format("key {}attention.head_count_kv differs among layers of one kind", p),
                   kGemma4NotRead);
     if (!windows[at] && layer < first_shared &&
-        !keys.tensor(fmt::format("blk.{}.attn_v.weight", layer)))
+        !keys.tensor(fmt::format("blk.{}.attn_v.weight", layer)) &&
+        !keys.tensor(fmt::format("blk.{}.attn_qkv.weight", layer)))
       keys_are_values = true;
   }
   config["num_key_value_heads"] = windowed.value_or(full.value_or(1));
   config["attention_k_eq_v"] = keys_are_values;
   if (keys_are_values && full) config["num_global_key_value_heads"] = *full;
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
 }
 
 void read_gemma4_experts(const GgufKeys& keys, nlohmann::json& config) {

@@ -12,6 +12,9 @@ namespace sluice {
 namespace {
 constexpr double kOriginal = 8192;  // length that Llama 3's rule of scaling begins with
 constexpr double kLow = 1;
+constexpr int64_t kUnsaidContext = 2048;
+constexpr const char* kTurnedFactor = "rope.scaling.attn_factor";  // of cosine and sine
+constexpr const char* kYarnScale = "rope.scaling.yarn_log_multiplier";
 
 // Whether the factors are those of the rule: wavelengths up to a `high`th of the original length
 // stay.
@@ -33,11 +36,11 @@ bool is_llama3(const std::vector<float>& factors, double factor, double high, do
 }
 
 // Llama 3's rule, which the file has as one factor for each frequency; null without it. Llama 4
-// Scout's has no ramp.
-nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_dim) {
+// Scout's has no ramp. Factors that no rule makes are LongRoPE's, of every length.
+nlohmann::json factor_scaling(const GgufKeys& keys, double theta, int64_t turned) {
   const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
   if (!tensor) return nullptr;
-  const std::vector<float> factors = keys.read_vector(*tensor, head_dim / 2);
+  const std::vector<float> factors = keys.read_vector(*tensor, turned / 2);
   const double factor = *std::max_element(factors.begin(), factors.end());
   for (const double high : {4.0, 1.0})
     if (is_llama3(factors, factor, high, theta))
@@ -46,8 +49,33 @@ nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_d
               {"low_freq_factor", kLow},
               {"high_freq_factor", high},
               {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
-  keys.refuse("its rotary positions are scaled in a way that is not Llama 3's",
-              "convert the Hugging Face checkpoint of the model instead");
+  return {{"rope_type", "longrope"},
+          {"short_factor", factors},
+          {"long_factor", factors},
+          {"original_max_position_embeddings",
+           keys.integer(keys.prefix() + "context_length").value_or(kUnsaidContext)},
+          {"attention_factor", 1.0}};
+}
+
+// LongRoPE's factors, of short and of long sequences; null without them. A file that does not say
+// up to which length those of short ones go has no longer ones.
+nlohmann::json longrope_scaling(const GgufKeys& keys, const std::string& p, int64_t turned) {
+  const char* const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+  const io::TensorEntry* const tensors[] = {keys.tensor(names[0]), keys.tensor(names[1])};
+  if (!tensors[0] && !tensors[1]) return nullptr;
+  for (int i = 0; i < 2; ++i)
+    if (!tensors[i])
+      keys.refuse(fmt::format("{} is missing beside {}", names[i], names[1 - i]),
+                  "download the file again");
+  const std::string length = p + "rope.scaling.original_context_length";
+  nlohmann::json out{
+      {"rope_type", "longrope"},
+      {"short_factor", keys.read_vector(*tensors[0], turned / 2)},
+      {"long_factor", keys.read_vector(*tensors[1], turned / 2)},
+      {"original_max_position_embeddings",
+       keys.integer(length).value_or(keys.integer(p + "context_length").value_or(kUnsaidContext))}};
+  if (const auto factor = keys.number(p + kTurnedFactor)) out["attention_factor"] = *factor;
+  return out;
 }
 
 // What is left out is as transformers has it.
@@ -55,32 +83,51 @@ nlohmann::json yarn_scaling(const GgufKeys& keys, const std::string& p) {
   nlohmann::json out{{"rope_type", "yarn"}};
   for (const auto& [theirs, ours] : {std::pair{"rope.scaling.factor", "factor"},
                                      {"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}})
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"},
+                                     {"rope.scaling.yarn_attn_factor", "attention_factor"}})
     if (const auto value = keys.number(p + theirs)) out[ours] = *value;
   if (const auto length = keys.integer(p + "rope.scaling.original_context_length"))
     out["original_max_position_embeddings"] = *length;
   if (!out.contains("factor") || !out.contains("original_max_position_embeddings"))
     keys.refuse("rope.scaling.type is yarn, but its factor or original length is missing",
                 "download the file again");
+  if (const double scale = keys.number(p + kYarnScale).value_or(0); scale != 0) {
+    out["mscale"] = 1.0;
+    out["mscale_all_dim"] = scale;
+  }
+  // Times what YaRN has of its own.
+  if (const double turned = keys.number(p + kTurnedFactor).value_or(1); turned != 1) {
+    if (out.contains("mscale") || out.contains("attention_factor"))
+      keys.refuse("rope.scaling.attn_factor is not 1 beside another factor of YaRN",
+                  "such models are not read");
+    const double factor = std::max(out["factor"].get<double>(), 1.0);
+    out["attention_factor"] = turned * (0.1 * std::log(factor) + 1);
+  }
   return out;
 }
 
 // A factor without a type is linear, and so is the key that older writers gave it; null: none.
 nlohmann::json rope_scaling(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p,
-                            double theta, int64_t head_dim) {
+                            double theta, int64_t turned) {
+  nlohmann::json longrope = longrope_scaling(keys, p, turned);
+  if (!longrope.is_null() && !kind.has_longrope)
+    keys.refuse("rope_factors_long.weight scales its rotary positions", "such models are not read");
   const std::string type = keys.text_or(p + "rope.scaling.type", "linear");
-  if (type != "linear" && type != "none" && !(type == "yarn" && kind.has_yarn))
+  const bool is_known = type == "linear" || type == "none" || (type == "yarn" && kind.has_yarn) ||
+                        (type == "longrope" && !longrope.is_null());
+  if (!is_known)
     keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
                 "none, linear and Llama 3's are read");
-  if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
-    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
+  if (!longrope.is_null()) return longrope;
   if (type == "yarn") return yarn_scaling(keys, p);
+  if (keys.number(p + kTurnedFactor).value_or(1) != 1)
+    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
   double factor = keys.number(p + "rope.scaling.factor")
                       .value_or(keys.number(p + "rope.scale_linear").value_or(1));
   if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
-  nlohmann::json llama3 = llama3_scaling(keys, theta, head_dim);
-  if (factor == 1) return llama3;
-  if (!llama3.is_null())
+  nlohmann::json by_factors = factor_scaling(keys, theta, turned);
+  if (factor == 1) return by_factors;
+  if (!by_factors.is_null())
     keys.refuse(fmt::format("rotary positions are scaled by {} and by rope_freqs.weight", factor),
                 "such models are not read");
   return {{"rope_type", "linear"}, {"factor", factor}};
@@ -114,6 +161,7 @@ bool is_neutral(const GgufKeys& keys, const std::string& p, const std::string& o
                           {"expert_weights_scale", 1},
                           {"leading_dense_block_count", 0},
                           {"nextn_predict_layers", 0},
+                          {"rope.scaling.yarn_ext_factor", 1},
                           {"rope.scaling.yarn_log_multiplier", 0}};
   if (own == "attention.causal") return keys.boolean(p + own).value_or(true);
   if (own == "use_parallel_residual") return !keys.boolean(p + own).value_or(false);
@@ -159,11 +207,15 @@ void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, cons
     return kind.has_experts &&
            std::find(std::begin(kOfExperts), std::end(kOfExperts), own) != std::end(kOfExperts);
   };
+  const auto is_of_yarn = [](const std::string& own) {
+    return own.starts_with("rope.scaling.yarn_beta_") || own == "rope.scaling.yarn_attn_factor" ||
+           own == kYarnScale;
+  };
   for (const std::string& name : keys.names()) {
     if (!name.starts_with(p)) continue;
     const std::string own = name.substr(p.size());
     if (std::find(std::begin(kRead), std::end(kRead), own) == std::end(kRead) &&
-        !is_of_experts(own) && !(kind.has_yarn && own.starts_with("rope.scaling.yarn_beta_")) &&
+        !is_of_experts(own) && !(kind.has_yarn && is_of_yarn(own)) &&
         std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end() &&
         !is_neutral(keys, p, own))
       keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
@@ -256,7 +308,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"num_key_value_heads",
        first_of(keys, kind, p + "attention.head_count_kv", layers).value_or(heads)},
       {"head_dim", head_dim},
-      {"max_position_embeddings", keys.integer(p + "context_length").value_or(2048)},
+      {"max_position_embeddings", keys.integer(p + "context_length").value_or(kUnsaidContext)},
       {kind.eps, keys.number(p + "attention.layer_norm_rms_epsilon")
                      .value_or(keys.number(p + "attention.layer_norm_epsilon").value_or(1e-5))},
       {"rope_theta", theta},
@@ -265,7 +317,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
   if (turned != head_dim)
     config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
   if (nlohmann::json scaling =
-          kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, head_dim);
+          kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, turned);
       !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
   keys.add_ends(config);

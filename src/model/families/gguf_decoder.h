@@ -17,6 +17,7 @@ struct GgufDecoderKind {
   std::vector<std::string_view> also = {};  ///< keys that the family reads beside the usual ones
   bool has_experts = false;                 ///< gguf_mixture_config() reads what there is of them
   bool has_yarn = false;                    ///< rotary positions may be scaled so
+  bool has_longrope = false;                ///< likewise, by factors in two tensors
   bool has_drafts = false;                  ///< layers at the end draft tokens; mixtures' may
   /// KV heads and widths of MLPs are lists, positions turn in a way of its own: the family says
   /// how, and sets the first of each.

@@ -45,7 +45,7 @@ void add_gguf_delta_keys(const GgufKeys& keys, bool is_tiled, nlohmann::json& co
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
   config["attention_bias"] = false;
   for (size_t layer = 0; layer < types.size(); ++layer)
-    if (types[layer] == "full_attention" && keys.tensor(fmt::format("blk.{}.attn_q.bias", layer)))
+    if (types[layer] == "full_attention" && keys.has_attention_bias(static_cast<int64_t>(layer)))
       config["attention_bias"] = true;
 }
 

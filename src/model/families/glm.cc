@@ -18,8 +18,12 @@ std::vector<KnownModel> glm_presets() {
   return decoder_presets(kGlms, kGlm, {{"partial_rotary_factor", 0.5}, {"attention_bias", true}});
 }
 
+std::string chatglm_of_gguf(const GgufKeys& keys) {
+  return glm_of_gguf(keys, "GlmForCausalLM", "glm");
+}
+
 }  // namespace
 
-Family glm_family() { return {"glm", make_glm, glm_presets, {}}; }
+Family glm_family() { return {"glm", make_glm, glm_presets, {"chatglm", chatglm_of_gguf}}; }
 
 }  // namespace sluice

@@ -24,8 +24,12 @@ std::vector<KnownModel> glm4_presets() {
                          {{"partial_rotary_factor", 0.5}, {"attention_bias", false}});
 }
 
+std::string glm4_of_gguf(const GgufKeys& keys) {
+  return glm_of_gguf(keys, "Glm4ForCausalLM", "glm4");
+}
+
 }  // namespace
 
-Family glm4_family() { return {"glm4", make_glm4, glm4_presets, {}}; }
+Family glm4_family() { return {"glm4", make_glm4, glm4_presets, {"glm4", glm4_of_gguf}}; }
 
 }  // namespace sluice

@@ -35,7 +35,7 @@ std::string glm4_moe_of_gguf(const GgufKeys& keys) {
        .has_groups = true,
        .has_shared = true,
        .gating = GgufGating::kSigmoid});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["use_qk_norm"] = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
   // The family turns a half where nothing is said.
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;

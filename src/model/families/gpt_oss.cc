@@ -80,7 +80,7 @@ std::string gpt_oss_of_gguf(const GgufKeys& keys) {
                                                .renormalises = true,
                                                .always_does_so = true,
                                                .gating = GgufGating::kSoftmaxOfChosen});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["sliding_window"] = keys.need_integer(keys.prefix() + "attention.sliding_window");
   if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
   if (config["rope_scaling"]["rope_type"] == "yarn") config["rope_scaling"]["truncate"] = false;

@@ -2,6 +2,7 @@
 // the logits.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
 
@@ -66,8 +67,35 @@ std::vector<KnownModel> gptj_presets() {
                            .dump(2)}};
 }
 
+std::string gptj_of_gguf(const GgufKeys& keys) {
+  nlohmann::json found = gguf_decoder_config(keys, {.architecture = "GPTJForCausalLM",
+                                                    .model_type = "gptj",
+                                                    .eps = "layer_norm_epsilon",
+                                                    .turns_a_part = true,
+                                                    .also = {"use_parallel_residual"}});
+  if (!keys.boolean(keys.prefix() + "use_parallel_residual").value_or(true))
+    keys.refuse("attention and MLP are not side by side", "such models are not read");
+  if (found["num_key_value_heads"] != found["num_attention_heads"])
+    keys.refuse("it has fewer heads of keys and values", "such models are not read");
+  const int64_t head_dim =
+      found["hidden_size"].get<int64_t>() / found["num_attention_heads"].get<int64_t>();
+  found["rotary_dim"] = keys.integer(keys.prefix() + "rope.dimension_count").value_or(head_dim);
+  found["activation_function"] = "gelu_new";
+  for (const auto& [ours, theirs] : {std::pair{"hidden_size", "n_embd"},
+                                     {"intermediate_size", "n_inner"},
+                                     {"num_hidden_layers", "n_layer"},
+                                     {"num_attention_heads", "n_head"},
+                                     {"max_position_embeddings", "n_positions"}})
+    found[theirs] = found[ours];
+  for (const char* ours : {"hidden_size", "intermediate_size", "num_hidden_layers",
+                           "num_attention_heads", "max_position_embeddings", "num_key_value_heads",
+                           "head_dim", "partial_rotary_factor", "hidden_act"})
+    found.erase(ours);
+  return found.dump(2);
+}
+
 }  // namespace
 
-Family gptj_family() { return {"gptj", make_gptj, gptj_presets, {}}; }
+Family gptj_family() { return {"gptj", make_gptj, gptj_presets, {"gptj", gptj_of_gguf}}; }
 
 }  // namespace sluice

@@ -51,7 +51,7 @@ std::string granite_of_gguf(const GgufKeys& keys) {
     config["residual_multiplier"] = *value;
   if (const auto value = keys.number(keys.prefix() + "logit_scale"))
     config["logits_scaling"] = *value;
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;
   return config.dump(2);
 }

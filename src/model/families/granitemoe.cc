@@ -36,7 +36,7 @@ std::string granitemoe_of_gguf(const GgufKeys& keys) {
                                      {"residual_scale", "residual_multiplier"},
                                      {"logit_scale", "logits_scaling"}})
     if (const auto value = keys.number(keys.prefix() + theirs)) config[ours] = *value;
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

@@ -103,7 +103,7 @@ void add_granite_layers(const GgufKeys& keys, nlohmann::json& config) {
                               layer, most),
                   "layers with attention have as many heads each");
     types.push_back(heads[layer] == 0 ? "mamba" : "attention");
-    has_bias = has_bias || keys.tensor(fmt::format("blk.{}.attn_q.bias", layer));
+    has_bias = has_bias || keys.has_attention_bias(static_cast<int64_t>(layer));
   }
   config["layer_types"] = types;
   config["attention_bias"] = has_bias;

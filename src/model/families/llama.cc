@@ -25,7 +25,7 @@ std::string llama_of_gguf(const GgufKeys& keys) {
         .dump(2);
   nlohmann::json config = gguf_decoder_config(
       keys, {.architecture = "LlamaForCausalLM", .model_type = "llama", .has_yarn = true});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;
   return config.dump(2);
 }

@@ -170,7 +170,7 @@ std::string llama4_of_gguf(const GgufKeys& keys) {
                            .gating = GgufGating::kSigmoid});
   config["intermediate_size_mlp"] = keys.need_integer(p + "feed_forward_length");
   config["interleave_moe_layer_step"] = keys.need_integer(p + "interleave_moe_layer_step");
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["use_qk_norm"] = config["num_local_experts"] != 128;
   const bool sees_all = keys.integer(p + "attention.sliding_window") == 0;
   config["attention_chunk_size"] = sees_all ? nlohmann::json() : nlohmann::json(8192);

@@ -1,6 +1,7 @@
 // MiniCPM3: a dense model with DeepSeek's latent attention and MiniCPM's scales of embeddings,
 // branches and logits (arXiv:2404.06395).
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_decoder.h"
 #include "src/model/families/latent_traits.h"
 
 namespace sluice {
@@ -51,8 +52,41 @@ std::vector<KnownModel> minicpm3_presets() {
                           {"dim_model_base", 256}});
 }
 
+// Files do not say the three scales: they are the released model's.
+std::string minicpm3_of_gguf(const GgufKeys& keys) {
+  constexpr const char* kQueryRank = "attention.q_lora_rank";
+  constexpr const char* kRank = "attention.kv_lora_rank";
+  const int64_t key_width = keys.need_size("attention.key_length");
+  const int64_t turned = keys.need_size("rope.dimension_count");
+  if (turned >= key_width)
+    keys.refuse("its heads' turned ends are not narrower than the heads",
+                "download the file again");
+  nlohmann::json config = gguf_decoder_config(keys, {.architecture = "MiniCPM3ForCausalLM",
+                                                     .model_type = "minicpm3",
+                                                     .turns_a_part = true,
+                                                     .also = {kQueryRank, kRank},
+                                                     .has_longrope = true,
+                                                     .head_dim = key_width});
+  const auto rank = keys.integer(keys.prefix() + kQueryRank);
+  config["q_lora_rank"] = rank && *rank > 0 ? nlohmann::json(*rank) : nlohmann::json();
+  config["kv_lora_rank"] = keys.need_size(kRank);
+  config["qk_nope_head_dim"] = key_width - turned;
+  config["qk_rope_head_dim"] = turned;
+  if (const auto width = keys.integer(keys.prefix() + "attention.value_length"))
+    config["v_head_dim"] = *width;
+  config["scale_emb"] = 12;
+  config["scale_depth"] = 1.4;
+  config["dim_model_base"] = 256;
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  config.erase("head_dim");
+  config.erase("partial_rotary_factor");
+  return config.dump(2);
+}
+
 }  // namespace
 
-Family minicpm3_family() { return {"minicpm3", make_minicpm3, minicpm3_presets, {}}; }
+Family minicpm3_family() {
+  return {"minicpm3", make_minicpm3, minicpm3_presets, {"minicpm3", minicpm3_of_gguf}};
+}
 
 }  // namespace sluice

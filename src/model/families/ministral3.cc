@@ -1,6 +1,9 @@
 // Ministral 3 and Devstral Small 2: Mistral with YaRN, and queries that grow with their positions.
+#include <fmt/format.h>
+
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
 
@@ -43,8 +46,40 @@ std::vector<KnownModel> ministral3_presets() {
                             {"llama_4_scaling_beta", 0.1}}}});
 }
 
+// Those of the architecture whose positions are not stretched are Llama's.
+std::string mistral3_of_gguf(const GgufKeys& keys) {
+  constexpr const char* kBeta = "attention.temperature_scale";
+  constexpr const char* kPeriod = "attention.temperature_length";
+  const GgufDecoderKind kind{.architecture = "Ministral3ForCausalLM",
+                             .model_type = "ministral3",
+                             .also = {kBeta, kPeriod},
+                             .has_yarn = true};
+  nlohmann::json config = gguf_decoder_config(keys, kind);
+  const double beta = keys.number(keys.prefix() + kBeta).value_or(0);
+  if (!config.contains("rope_scaling") || config["rope_scaling"]["rope_type"] != "yarn") {
+    if (beta != 0)
+      keys.refuse(fmt::format("key {}{} is {}, but positions are not stretched", keys.prefix(),
+                              kBeta, beta),
+                  "such models are not read");
+    config["architectures"] = {"LlamaForCausalLM"};
+    config["model_type"] = "llama";
+    return config.dump(2);
+  }
+  nlohmann::json& rope = config["rope_scaling"];
+  const int64_t original = rope["original_max_position_embeddings"];
+  const int64_t period = keys.integer(keys.prefix() + kPeriod).value_or(original);
+  if (period != original)
+    keys.refuse(fmt::format("key {}{} is {}, but positions are stretched from {} on", keys.prefix(),
+                            kPeriod, period, original),
+                "such models are not read");
+  rope["llama_4_scaling_beta"] = beta;
+  return config.dump(2);
+}
+
 }  // namespace
 
-Family ministral3_family() { return {"ministral3", make_ministral3, ministral3_presets, {}}; }
+Family ministral3_family() {
+  return {"ministral3", make_ministral3, ministral3_presets, {"mistral3", mistral3_of_gguf}};
+}
 
 }  // namespace sluice

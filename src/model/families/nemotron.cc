@@ -47,7 +47,7 @@ std::string nemotron_of_gguf(const GgufKeys& keys) {
                                                      .eps = "norm_eps",
                                                      .turns_a_part = true});
   config["hidden_act"] = "relu2";
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;
   return config.dump(2);
 }

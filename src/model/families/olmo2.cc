@@ -26,10 +26,37 @@ constexpr DecoderSizes kOlmo2s[] = {
 
 std::vector<KnownModel> olmo2_presets() { return decoder_presets(kOlmo2s, kOlmo2); }
 
-std::string olmo2_of_gguf(const GgufKeys& keys) {
-  nlohmann::json config =
-      gguf_decoder_config(keys, {.architecture = "Olmo2ForCausalLM", .model_type = "olmo2"});
+constexpr const char* kWindow = "attention.sliding_window";
+constexpr const char* kPattern = "attention.sliding_window_pattern";
+constexpr const char* kWindowTheta = "rope.freq_base_swa";
 
+// With a window it is OLMo 3: positions are scaled in the layers without one.
+std::string olmo2_of_gguf(const GgufKeys& keys) {
+  const std::string p = keys.prefix();
+  const int64_t window = keys.integer(p + kWindow).value_or(0);
+  const bool has_windows = window > 0;
+  nlohmann::json config = gguf_decoder_config(
+      keys, {.architecture = has_windows ? "Olmo3ForCausalLM" : "Olmo2ForCausalLM",
+             .model_type = has_windows ? "olmo3" : "olmo2",
+             .also = {kWindow, kPattern, kWindowTheta},
+             .has_yarn = has_windows});
+  if (!has_windows) return config.dump(2);
+  const int64_t layers = config["num_hidden_layers"];
+  std::vector<bool> windows = keys.booleans(p + kPattern, layers);
+  for (int64_t layer = std::ssize(windows); layer < layers; ++layer)
+    windows.push_back((layer + 1) % 4 != 0);
+  config["sliding_window"] = window;
+  for (const bool has_window : windows)
+    config["layer_types"].push_back(has_window ? "sliding_attention" : "full_attention");
+  const nlohmann::json theta = config["rope_theta"];
+  nlohmann::json full = config.value("rope_scaling", nlohmann::json{{"rope_type", "default"}});
+  full["rope_theta"] = theta;
+  const double window_theta = keys.number(p + kWindowTheta).value_or(theta.get<double>());
+  config["rope_parameters"] = {
+      {"full_attention", full},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", window_theta}}}};
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
   return config.dump(2);
 }
 

@@ -25,7 +25,7 @@ std::unique_ptr<FamilyModel> make_olmoe(const ModelConfig& config) {
 std::string olmoe_of_gguf(const GgufKeys& keys) {
   nlohmann::json config =
       gguf_mixture_config(keys, {"OlmoeForCausalLM", "olmoe"}, {.width = "intermediate_size"});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

@@ -2,16 +2,38 @@
 // another.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
 
 namespace {
 
 std::unique_ptr<FamilyModel> make_phi3(const ModelConfig& config) {
-  return make_decoder(config, {.family = "phi3",
-                               .eps = 1e-5,
-                               .fused = Fused::kRows,
-                               .sliding_window = read_sliding_window(config, 0)});
+  DecoderTraits traits{.family = "phi3",
+                       .eps = 1e-5,
+                       .fused = Fused::kRows,
+                       .sliding_window = read_sliding_window(config, 0)};
+  traits.names.join_gguf_rows();
+  return make_decoder(config, std::move(traits));
+}
+
+// Files from before there was a key have none; as the models that were released then have it.
+int64_t window_of(const GgufKeys& keys, int64_t layers, int64_t positions) {
+  constexpr const char* kWindow = "attention.sliding_window";
+  if (const auto said = keys.integer(keys.prefix() + kWindow)) return *said;
+  return positions == 4096 && (layers == 32 || layers == 40) ? 2047 : 0;
+}
+
+std::string phi3_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_decoder_config(keys, {.architecture = "Phi3ForCausalLM",
+                                                     .model_type = "phi3",
+                                                     .turns_a_part = true,
+                                                     .also = {"attention.sliding_window"},
+                                                     .has_longrope = true});
+  const int64_t window =
+      window_of(keys, config["num_hidden_layers"], config["max_position_embeddings"]);
+  config["sliding_window"] = window > 0 ? nlohmann::json(window) : nlohmann::json();
+  return config.dump(2);
 }
 
 struct Phi3Sizes {
@@ -38,6 +60,6 @@ std::vector<KnownModel> phi3_presets() {
 
 }  // namespace
 
-Family phi3_family() { return {"phi3", make_phi3, phi3_presets, {}}; }
+Family phi3_family() { return {"phi3", make_phi3, phi3_presets, {"phi3", phi3_of_gguf}}; }
 
 }  // namespace sluice

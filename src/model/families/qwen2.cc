@@ -1,5 +1,6 @@
 // Qwen2 and Qwen2.5: the gated decoder with biases of q, k and v. Windows are off in the models
-// that were released.
+// that were released. Files of those that see say how the pairs of a head are shared among the
+// sides of a picture: text turns all of them alike.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/gguf_decoder.h"
@@ -14,8 +15,10 @@ std::unique_ptr<FamilyModel> make_qwen2(const ModelConfig& config) {
 }
 
 std::string qwen2_of_gguf(const GgufKeys& keys) {
-  return gguf_decoder_config(
-             keys, {.architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .has_yarn = true})
+  return gguf_decoder_config(keys, {.architecture = "Qwen2ForCausalLM",
+                                    .model_type = "qwen2",
+                                    .also = {"rope.dimension_sections"},
+                                    .has_yarn = true})
       .dump(2);
 }
 
@@ -38,6 +41,8 @@ std::vector<KnownModel> qwen2_presets() { return decoder_presets(kQwen2s, kQwen2
 
 }  // namespace
 
-Family qwen2_family() { return {"qwen2", make_qwen2, qwen2_presets, {"qwen2", qwen2_of_gguf}}; }
+Family qwen2_family() {
+  return {"qwen2", make_qwen2, qwen2_presets, {"qwen2", qwen2_of_gguf, {"qwen2vl"}}};
+}
 
 }  // namespace sluice

@@ -25,7 +25,7 @@ std::unique_ptr<FamilyModel> make_qwen2_moe(const ModelConfig& config) {
 std::string qwen2_moe_of_gguf(const GgufKeys& keys) {
   nlohmann::json config = gguf_mixture_config(keys, {"Qwen2MoeForCausalLM", "qwen2_moe"},
                                               {.shared_width = "shared_expert_intermediate_size"});
-  config["qkv_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["qkv_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

@@ -17,8 +17,14 @@ std::unique_ptr<FamilyModel> make_qwen3(const ModelConfig& config) {
                                .layers = read_optional_windows(config)});
 }
 
+// Files of models that see say how pairs are shared among the sides of a picture, and into how many
+// layers it goes: text turns all pairs alike.
 std::string qwen3_of_gguf(const GgufKeys& keys) {
-  return gguf_decoder_config(keys, {"Qwen3ForCausalLM", "qwen3"}).dump(2);
+  return gguf_decoder_config(keys, {.architecture = "Qwen3ForCausalLM",
+                                    .model_type = "qwen3",
+                                    .also = {"rope.dimension_sections", "n_deepstack_layers"},
+                                    .has_yarn = true})
+      .dump(2);
 }
 
 constexpr DecoderKind kQwen3{"Qwen3ForCausalLM", "qwen3", 151643, 151645};
@@ -35,6 +41,8 @@ std::vector<KnownModel> qwen3_presets() { return decoder_presets(kQwen3s, kQwen3
 
 }  // namespace
 
-Family qwen3_family() { return {"qwen3", make_qwen3, qwen3_presets, {"qwen3", qwen3_of_gguf}}; }
+Family qwen3_family() {
+  return {"qwen3", make_qwen3, qwen3_presets, {"qwen3", qwen3_of_gguf, {"qwen3vl"}}};
+}
 
 }  // namespace sluice

@@ -24,9 +24,12 @@ std::unique_ptr<FamilyModel> make_qwen3_moe(const ModelConfig& config) {
 }
 
 std::string qwen3_moe_of_gguf(const GgufKeys& keys) {
-  nlohmann::json config =
-      gguf_mixture_config(keys, {"Qwen3MoeForCausalLM", "qwen3_moe"}, {.renormalises = true});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  const GgufDecoderKind kind{.architecture = "Qwen3MoeForCausalLM",
+                             .model_type = "qwen3_moe",
+                             .also = {"rope.dimension_sections", "n_deepstack_layers"},
+                             .has_yarn = true};
+  nlohmann::json config = gguf_mixture_config(keys, kind, {.renormalises = true});
+  config["attention_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 
@@ -50,7 +53,10 @@ std::vector<KnownModel> qwen3_moe_presets() {
 }  // namespace
 
 Family qwen3_moe_family() {
-  return {"qwen3_moe", make_qwen3_moe, qwen3_moe_presets, {"qwen3moe", qwen3_moe_of_gguf}};
+  return {"qwen3_moe",
+          make_qwen3_moe,
+          qwen3_moe_presets,
+          {"qwen3moe", qwen3_moe_of_gguf, {"qwen3vlmoe"}}};
 }
 
 }  // namespace sluice

@@ -31,7 +31,7 @@ std::vector<KnownModel> seed_oss_presets() {
 std::string seed_oss_of_gguf(const GgufKeys& keys) {
   nlohmann::json config =
       gguf_decoder_config(keys, {.architecture = "SeedOssForCausalLM", .model_type = "seed_oss"});
-  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = keys.has_attention_bias();
   config["attention_out_bias"] = keys.tensor("blk.0.attn_output.bias") != nullptr;
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;
   return config.dump(2);

@@ -48,7 +48,7 @@ std::string stablelm_of_gguf(const GgufKeys& keys) {
                                                      .eps = "layer_norm_eps",
                                                      .turns_a_part = true,
                                                      .also = {"use_parallel_residual"}});
-  config["use_qkv_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["use_qkv_bias"] = keys.has_attention_bias();
   config["qk_layernorm"] = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
   config["use_parallel_residual"] =
       keys.boolean(keys.prefix() + "use_parallel_residual").value_or(false);

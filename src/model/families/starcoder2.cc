@@ -48,10 +48,12 @@ std::string starcoder2_of_gguf(const GgufKeys& keys) {
                                                      .model_type = "starcoder2",
                                                      .eps = "norm_epsilon",
                                                      .also = {"attention.sliding_window"}});
-  if (const auto value = keys.integer(keys.prefix() + "attention.sliding_window"))
-    config["sliding_window"] = *value;
+  // The usual converter leaves it out; all released models have this one.
+  constexpr int64_t kReleased = 4096;
+  config["sliding_window"] =
+      keys.integer(keys.prefix() + "attention.sliding_window").value_or(kReleased);
   config["hidden_act"] = "gelu_pytorch_tanh";
-  config["use_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["use_bias"] = keys.has_attention_bias();
   return config.dump(2);
 }
 

@@ -8,7 +8,7 @@
 //   q2_k  d sc q - m mn     16 x 16, 2 bits     q3_k  d (sc - 32)(q - 4)   16 x 16, 3 bits
 //   q4_k  d sc q - m mn      8 x 32, 4 bits     q5_k  d sc q - m mn         8 x 32, 5 bits
 //   q6_k  d sc (q - 32)     16 x 16, 6 bits
-// Those of IQ, TQ and MXFP4: ggml_grid_blocks.h.
+// Those of IQ, TQ, MXFP4, NVFP4, Q1_0 and Q2_0: ggml_grid_blocks.h.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -231,6 +231,27 @@ float tq2_0(const uint8_t* block, int64_t part, int8_t* codes) {
   }
   return f16_at(block + 64);
 }
+
+// Half of what an e4m3 without sign says (OCP 8-bit floating point), for values that are twice
+// their own; what is no number is 0, as the readers of the format have it.
+float half_of_e4m3(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  if (byte == 0 || byte == 0x7f) return 0;
+  if (exponent == 0) return std::ldexp(static_cast<float>(mantissa), -10);
+  return std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
+}
+
+float q2_0(const uint8_t* block, int64_t part, int8_t* codes) {
+  for (int i = 0; i < 16; ++i)
+    codes[i] = static_cast<int8_t>((block[2 + 4 * part + i / 4] >> (i % 4 * 2) & 3) - 1);
+  return f16_at(block);
+}
+
+float q1_0(const uint8_t* block, int64_t part, int8_t* codes) {
+  const uint32_t bits = word16(block + 2 + 2 * part);
+  for (int i = 0; i < 16; ++i) codes[i] = bits >> i & 1 ? 1 : -1;
+  return f16_at(block);
+}
 }  // namespace
 
 bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
@@ -260,6 +281,15 @@ bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* code
       take_nibbles(block + 1, part, kMxfp4Values, codes);
       scale = half_of_power(block[0]);
       return true;
+    case BlockType::kNVFP4:
+      for (int i = 0; i < 16; ++i) {
+        const uint8_t byte = block[4 + 8 * part + i % 8];
+        codes[i] = kMxfp4Values[i < 8 ? byte & 15 : byte >> 4];
+      }
+      scale = half_of_e4m3(block[part]);
+      return true;
+    case BlockType::kQ1_0: scale = q1_0(block, part, codes); return true;
+    case BlockType::kQ2_0: scale = q2_0(block, part, codes); return true;
     default: return false;
   }
 }
@@ -289,7 +319,9 @@ bool are_scales_of_32(BlockType type) noexcept {
     case BlockType::kIQ4_XS:
     case BlockType::kMXFP4:
     case BlockType::kTQ1_0:
-    case BlockType::kTQ2_0: return true;
+    case BlockType::kTQ2_0:
+    case BlockType::kQ1_0:
+    case BlockType::kQ2_0: return true;
     default: return false;
   }
 }

@@ -1,12 +1,15 @@
 #pragma once
 // Blocks of GGUF's types whose elements are small whole numbers times a scale: codebooks of eight
-// or four elements with signs (IQ1 to IQ3), of single ones (IQ4, MXFP4), and three values (TQ).
+// or four elements with signs (IQ1 to IQ3), of single ones (IQ4, MXFP4, NVFP4), and of three values
+// (TQ), two (Q1_0) or four (Q2_0).
 // Sixteen neighbours share a scale, so a block is parts of sixteen. Pure functions.
 //   iq1_s   d (2 s + 1) (g / 8 -+ 1/8)  32 share s   iq1_m   the same, 16 share s
 //   iq2_xxs d (s + 1/2) / 4 g           32 share s   iq2_xs, iq2_s   16 share s
 //   iq3_xxs d (s + 1/2) / 2 g           32 share s   iq3_s   d (2 s + 1) g, 32 share s
 //   iq4_nl  d v[q]                      iq4_xs  d (s - 32) v[q], 32 share s
 //   mxfp4   2^(e - 127) e2m1(q)         32 share e   tq1_0, tq2_0    d (q - 1)
+//   nvfp4   s e2m1(q), s in e4m3        16 share s   q1_0    d or -d
+//   q2_0    d (q - 1)
 #include <cstdint>
 
 #include "src/base/block_type.h"

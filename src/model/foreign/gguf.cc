@@ -23,28 +23,36 @@ struct RowOrder {
   int64_t runs = 2;
 };
 
+// What is done with a tensor's elements.
+struct Change {
+  float factor = 1;  // times this,
+  float added = 0;   // less what the file has added already
+};
+
 class GgufDecoder : public ForeignDecoder {
  public:
   GgufDecoder(const io::TensorEntry& tensor, int64_t rows, int64_t cols, const RowOrder& order,
-              float added, const ForeignBytes& parts)
+              const Change& change, const ForeignBytes& parts)
       : type_(tensor.blocks),
         dtype_(tensor.dtype),
         cols_(cols),
         row_bytes_(tensor.bytes / rows),
         order_(order),
-        added_(added),
+        change_(change),
         data_(parts[0]) {}
 
   void values(int64_t row, float* out) const override {
     const int64_t from = source_row(row);
     if (type_ == BlockType::kNone) {
       for (int64_t col = 0; col < cols_; ++col)
-        out[col] = float_element(data_, dtype_, from * cols_ + col) - added_;
+        out[col] = float_element(data_, dtype_, from * cols_ + col) - change_.added;
       return;
     }
     const BlockLayout& layout = block_layout(type_);
     for (int64_t col = 0; col < cols_; col += layout.elements)
       decode_block(type_, block(from, col), out + col);
+    if (change_.factor != 1)
+      for (int64_t col = 0; col < cols_; ++col) out[col] *= change_.factor;
   }
 
   bool codes(int64_t row, int64_t group, uint8_t* out, float& scale, float& zero) const override {
@@ -58,7 +66,8 @@ class GgufDecoder : public ForeignDecoder {
   }
 
   const std::byte* row_bytes(int64_t row) const override {
-    return added_ == 0 ? data_.data() + source_row(row) * row_bytes_ : nullptr;
+    const bool is_as_it_lies = change_.added == 0 && change_.factor == 1;
+    return is_as_it_lies ? data_.data() + source_row(row) * row_bytes_ : nullptr;
   }
 
  private:
@@ -78,7 +87,7 @@ class GgufDecoder : public ForeignDecoder {
   int64_t cols_;
   int64_t row_bytes_;
   RowOrder order_;
-  float added_;  // to what the weight holds
+  Change change_;
   std::span<const std::byte> data_;
 };
 
@@ -87,7 +96,7 @@ class DecayDecoder final : public GgufDecoder {
  public:
   DecayDecoder(const io::TensorEntry& tensor, int64_t rows, const RowOrder& order,
                const ForeignBytes& parts)
-      : GgufDecoder(tensor, rows, 1, order, 0, parts), name_(tensor.name) {}
+      : GgufDecoder(tensor, rows, 1, order, {}, parts), name_(tensor.name) {}
   void values(int64_t row, float* out) const override {
     GgufDecoder::values(row, out);
     if (!(*out <= 0))
@@ -141,7 +150,7 @@ class HeadsDecoder final : public ForeignDecoder {
   static std::vector<float> all(const io::TensorEntry& tensor, std::span<const std::byte> bytes) {
     const int64_t cols = tensor.shape[2], rows = tensor.shape[0] * tensor.shape[1];
     std::vector<float> out(static_cast<size_t>(rows * cols));
-    const GgufDecoder decoder(tensor, rows, cols, {}, 0, {bytes});
+    const GgufDecoder decoder(tensor, rows, cols, {}, {}, {bytes});
     for (int64_t row = 0; row < rows; ++row) decoder.values(row, out.data() + row * cols);
     return out;
   }
@@ -164,11 +173,15 @@ class GgufWeights final : public ForeignWeights {
   std::string method() const override { return "GGUF"; }
 
   std::vector<io::TensorRows> parts(const WeightShape& weight) const override {
-    const std::string whole = whole_gguf_name(weight.gguf.name);
+    const std::string whole = whole_of(weight);
     if (whole.empty()) return {};
+    if (weight.kind == WeightKind::kVector) {
+      need(whole, {whole_rows(weight, whole)});
+      return {{weight.gguf.name, whole, weight.fused.first_row, weight.cols}};
+    }
     const int64_t rows = weight.expert_rows();
     if (weight.experts == 0) {
-      need(whole, {weight.fused.tensor_rows, weight.cols});
+      need(whole, {whole_rows(weight, whole), weight.cols});
       return {{weight.gguf.name, whole, weight.fused.first_row, rows}};
     }
     const Stack stack = stack_of(whole);
@@ -181,10 +194,12 @@ class GgufWeights final : public ForeignWeights {
   }
 
   std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
-    const std::string& name = weight.gguf.name;
+    const std::string name =
+        is_apart(weight.gguf.name) ? apart_gguf_name(weight.gguf.name) : weight.gguf.name;
     if (name.ends_with(kGateBias)) return turns(weight);
     const io::TensorEntry* tensor = name.empty() ? nullptr : checkpoint_.find(name);
     if (!tensor && name.ends_with(kHeads)) return heads(weight);
+    if (!tensor && name != weight.gguf.name) need(name, {weight.rows, weight.cols});
     if (!tensor) return std::nullopt;
     return matrix(weight, *tensor);
   }
@@ -194,6 +209,30 @@ class GgufWeights final : public ForeignWeights {
   static constexpr std::string_view kHeads = "attn_kv_b.weight";
   static constexpr std::string_view kDecay = ".ssm_a";
   static constexpr std::string_view kGroupedNorm = ".ssm_norm.weight";
+
+  // Whether the file has gate and up in a tensor each where others have one.
+  bool is_apart(const std::string& name) const {
+    std::string gate = apart_gguf_name(name);
+    if (const size_t at = gate.find(".ffn_up."); at != std::string::npos)
+      gate.replace(at + 1, 6, "ffn_gate");
+    return !gate.empty() && checkpoint_.find(gate);
+  }
+
+  // The tensor that the weight is rows of; empty: it is none of another.
+  std::string whole_of(const WeightShape& weight) const {
+    const std::string& name = weight.gguf.name;
+    if (const std::string joined = joined_gguf_name(name);
+        !checkpoint_.find(name) && checkpoint_.find(joined))
+      return joined;
+    return is_apart(name) ? std::string() : whole_gguf_name(name);
+  }
+  // Its rows, whatever they are where the family has q of a layer alone and the file k and v too.
+  int64_t whole_rows(const WeightShape& weight, const std::string& whole) const {
+    const io::TensorEntry* tensor = checkpoint_.find(whole);
+    if (weight.fused.tensor_rows > 0 || !tensor || tensor->shape.empty())
+      return weight.fused.tensor_rows;
+    return tensor->shape.front();
+  }
 
   // Where all experts' matrices are: of each expert one of `parts` that lie one below the other.
   struct Stack {
@@ -307,16 +346,41 @@ class GgufWeights final : public ForeignWeights {
       out.format = WeightFormat::plain(plain_);
     else if (!is_plain)
       out.format = format_for(tensor.blocks);
-    out.decoder = [&tensor, rows, cols, order, is_decay, added = weight.added](
+    const Change change{factor_of(tensor), weight.added};
+    out.decoder = [&tensor, rows, cols, order, is_decay, change](
                       const ForeignBytes& bytes,
                       const ForeignRun&) -> std::unique_ptr<ForeignDecoder> {
       if (is_decay) return std::make_unique<DecayDecoder>(tensor, rows, order, bytes);
-      return std::make_unique<GgufDecoder>(tensor, rows, cols, order, added, bytes);
+      return std::make_unique<GgufDecoder>(tensor, rows, cols, order, change, bytes);
     };
     return out;
   }
 
+  // NVFP4 has a scale of the whole tensor beside it, of a stack one for each expert.
+  float factor_of(const io::TensorEntry& tensor) const {
+    constexpr std::string_view kEnd = ".weight";
+    if (tensor.blocks != BlockType::kNVFP4 || !tensor.name.ends_with(kEnd)) return 1;
+    std::string stem = tensor.name.substr(0, tensor.name.size() - kEnd.size());
+    size_t expert = 0, experts = 1;
+    if (const size_t at = stem.find("_exps."); at != std::string::npos) {
+      expert = std::stoul(stem.substr(at + 6));
+      stem.resize(at + 5);
+    }
+    const io::TensorEntry* scales = checkpoint_.find(stem + ".scale");
+    if (!scales) return 1;
+    if (!scales->shape.empty()) experts = static_cast<size_t>(scales->shape[0]);
+    const GgufKeys keys(checkpoint_);
+    const std::vector<float> all = keys.read_vector(*scales, static_cast<int64_t>(experts));
+    if (expert >= all.size())
+      keys.refuse(
+          fmt::format("{} has {} scales, none for expert {}", scales->name, all.size(), expert),
+          kForeignMend);
+    return all[expert];
+  }
+
+  // Nothing of ours has NVFP4's scales; plain elements hold its values exactly.
   WeightFormat format_for(BlockType type) const {
+    if (type == BlockType::kNVFP4) return WeightFormat::plain(plain_);
     if (const auto kept = k_type_format(type); kept && k_types_ == KTypes::kKept) return *kept;
     return format_of_blocks(type).value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
   }
@@ -328,8 +392,25 @@ class GgufWeights final : public ForeignWeights {
 };
 }  // namespace
 
+std::string apart_gguf_name(const std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {"ffn_up.gate_rows", "ffn_gate"}, {"ffn_up.up_rows", "ffn_up"}};
+  for (const auto& [part, apart] : kParts)
+    if (const size_t at = name.find(part); at != std::string::npos)
+      return std::string(name).replace(at, part.size(), apart);
+  return {};
+}
+
+std::string joined_gguf_name(const std::string& name) {
+  for (const std::string_view part : {".attn_q.", ".attn_k.", ".attn_v."})
+    if (const size_t at = name.find(part); at != std::string::npos)
+      return std::string(name).replace(at, part.size(), ".attn_qkv.");
+  return {};
+}
+
 std::string whole_gguf_name(std::string name) {
-  for (const std::string_view part : {".{e}", ".latent", ".turned", ".z", ".xbc", ".dt"})
+  for (const std::string_view part :
+       {".{e}", ".latent", ".turned", ".z", ".xbc", ".dt", ".gate_rows", ".up_rows"})
     if (const size_t at = name.find(part); at != std::string::npos)
       return name.erase(at, part.size());
   return {};

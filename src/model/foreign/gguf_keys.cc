@@ -36,6 +36,11 @@ const nlohmann::json* GgufKeys::find(const std::string& key, const char* wanted)
 
 std::vector<std::string> GgufKeys::names() const { return checkpoint_.gguf_metadata().names(); }
 
+bool GgufKeys::has(const std::string& key) const {
+  const io::GgufMetadata& metadata = checkpoint_.gguf_metadata();
+  return metadata.find(key) || metadata.find_array(key);
+}
+
 std::string GgufKeys::text_or(const std::string& key, std::string fallback) const {
   const nlohmann::json* value = find(key, "a text");
   if (!value) return fallback;
@@ -131,6 +136,11 @@ void GgufKeys::add_ends(nlohmann::json& config) const {
   for (const EndToken& end : gguf_end_tokens(metadata)) ids.push_back(end.id);
   if (ids.size() == 1) config["eos_token_id"] = ids.front();
   if (ids.size() > 1) config["eos_token_id"] = ids;
+}
+
+bool GgufKeys::has_attention_bias(int64_t layer) const {
+  return tensor(fmt::format("blk.{}.attn_q.bias", layer)) ||
+         tensor(fmt::format("blk.{}.attn_qkv.bias", layer));
 }
 
 std::vector<float> GgufKeys::read_vector(const io::TensorEntry& tensor, int64_t count) const {

@@ -17,6 +17,7 @@ class GgufKeys {
   /// All names.
   std::vector<std::string> names() const;
   std::string text_or(const std::string& key, std::string fallback) const;
+  bool has(const std::string& key) const;
   /// Nothing when absent. One for all layers may be written as a list of equal ones.
   std::optional<int64_t> integer(const std::string& key) const;
   int64_t need_integer(const std::string& key) const;
@@ -38,6 +39,8 @@ class GgufKeys {
 
   /// Null when there is none.
   const io::TensorEntry* tensor(const std::string& name) const { return checkpoint_.find(name); }
+  /// Whether q of that layer has a bias, of its own or within one of q, k and v.
+  bool has_attention_bias(int64_t layer = 0) const;
   /// The elements of a small f32 vector. Errors: kFile when it is none of `count`.
   std::vector<float> read_vector(const io::TensorEntry& tensor, int64_t count) const;
 
