@@ -11,10 +11,24 @@
 #include "src/model/foreign/gguf_config.h"
 #include "src/model/foreign/gguf_ends.h"
 #include "src/model/left_over.h"
+#include "src/model/text_part.h"
 
 namespace sluice {
 
 namespace {
+// What tools that pack weights call a part of one, where the weight itself is not there.
+std::string packed_neighbour(const io::Checkpoint& checkpoint, const WeightShape& weight) {
+  constexpr std::string_view kEnd = ".weight";
+  for (const std::string& name : weight.names)
+    if (name.ends_with(kEnd))
+      for (const char* end : {".weight_packed", ".qweight", ".weight_scale", ".weight_scale_inv",
+                              "_blocks", ".qzeros", ".weight_shape", ".SCB"}) {
+        std::string packed = name.substr(0, name.size() - kEnd.size()) + end;
+        if (checkpoint.find(packed)) return packed;
+      }
+  return {};
+}
+
 const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const WeightShape& weight) {
   for (const std::string& name : weight.names)
     if (const io::TensorEntry* tensor = checkpoint.find(name)) return *tensor;
@@ -30,6 +44,14 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
                             checkpoint.folder().string(), stack),
                 "mend config.json: its \"quantization_config\" needs \"quant_method\": \"mxfp4\"");
   if (!stack.empty()) wanted += " or " + stack;
+  if (const std::string packed = packed_neighbour(checkpoint, weight); !packed.empty())
+    throw Error(
+        ErrorKind::kFile,
+        fmt::format("{}: tensor {} is missing, but {} is there: its weights are packed by a "
+                    "tool that config.json does not name",
+                    checkpoint.folder().string(), wanted, io::in_quotes(packed)),
+        "mend config.json: its \"quantization_config\" must say how the weights are packed; "
+        "download it again from the model's page");
   throw Error(ErrorKind::kFile,
               fmt::format("{}: tensor {} is missing", checkpoint.folder().string(), wanted),
               "the checkpoint is incomplete or its config.json belongs to another model; sluice "
@@ -120,15 +142,14 @@ std::optional<SyntheticRouting> read_routing(const ModelConfig& config, const Mo
 }
 
 std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfig& config,
-                              int64_t vocab_size) {
+                              const ModelConfig& text, int64_t vocab_size) {
   std::vector<int32_t> ids;
   if (!checkpoint.generation_config_text().empty())
     ids = ModelConfig(checkpoint.generation_config_text(),
                       (checkpoint.folder() / "generation_config.json").string())
               .integers("eos_token_id");
   if (ids.empty()) ids = config.integers("eos_token_id");
-  if (const auto text = config.object("text_config"); ids.empty() && text)
-    ids = text->integers("eos_token_id");
+  if (ids.empty()) ids = text.integers("eos_token_id");
   std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
   return ids;
 }
@@ -194,9 +215,11 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
     throw Error(ErrorKind::kFile, fmt::format("{} is missing", config_path),
                 "give the model's whole folder, with config.json beside the weights");
   const ModelConfig config(model.config_text_, config_path);
-  model.family_ = make_family_model(config);
+  const TextPart part = text_part(config, checkpoint);
+  model.family_ = make_family_model(part.config);
   model.shape_ = model.family_->shape();
-  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint, k_types);
+  if (!part.whole.empty()) name_as_part(part.whole, model.shape_);
+  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(part.config, checkpoint, k_types);
   const std::set<std::string> taken = take_apart(model.checkpoint_, foreign.get(), model.shape_);
 
   // The tensor that a foreign matrix becomes, as if it were there.
@@ -251,12 +274,13 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
     }
   }
   model.shape_.weight_dtype = first_matrix->dtype;
-  model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
+  model.eos_token_ids_ = read_eos(checkpoint, config, part.config, model.shape_.vocab_size);
   for (const auto& [made, matrix] : model.foreign_)
     for (const io::TensorEntry* part : matrix.parts) used.insert(part->name);
   if (checkpoint.format() == io::CheckpointFormat::kGguf)
     model.notes_ = gguf_notes_of_ids(checkpoint.gguf_metadata());
-  if (std::string note = judge_left_over(checkpoint, config, model.shape_, used); !note.empty())
+  if (std::string note = judge_left_over(checkpoint, config, part.whole, model.shape_, used);
+      !note.empty())
     model.notes_.push_back(std::move(note));
   return model;
 }

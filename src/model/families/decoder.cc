@@ -31,29 +31,6 @@ std::vector<float> alibi_slopes(int64_t heads) {
   return slopes;
 }
 
-// Which layers "layer_types" says to have a window; where it is absent `has_window` does.
-std::vector<bool> read_layer_types(const ModelConfig& config,
-                                   const std::function<bool(int64_t)>& has_window) {
-  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
-  const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && std::ssize(types) != layers)
-    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
-                  "mend the config.json");
-  std::vector<bool> out;
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    if (types.empty()) {
-      out.push_back(has_window(layer));
-      continue;
-    }
-    const std::string& type = types[static_cast<size_t>(layer)];
-    if (type != "sliding_attention" && type != "full_attention")
-      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
-                    "sluice knows sliding_attention and full_attention here");
-    out.push_back(type == "sliding_attention");
-  }
-  return out;
-}
-
 class Decoder final : public FamilyModel {
  public:
   Decoder(const ModelConfig& config, DecoderTraits traits) : traits_(std::move(traits)) {
@@ -507,6 +484,13 @@ class Decoder final : public FamilyModel {
             "positions",
             rope.longest);
       }
+    if (traits_.sparse_from > 0 && traits_.sparse_from < s.max_positions) {
+      s.max_positions = traits_.sparse_from;
+      s.note = fmt::format(
+          "from {} positions on its attention chooses keys by an index, which sluice does not "
+          "compute: it runs up to there, where all keys are chosen",
+          traits_.sparse_from);
+    }
     for (DecoderLayer& layer : traits_.layers) {
       if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence
       if (layer.window == 0) layer.is_chunked = false;
@@ -576,10 +560,37 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback) {
   return config.integer("sliding_window", 1, kMostPositions);
 }
 
+std::vector<bool> read_layer_types(const ModelConfig& config,
+                                   const std::function<bool(int64_t)>& has_window) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != layers)
+    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
+                  "mend the config.json");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (types.empty()) {
+      out.push_back(has_window(layer));
+      continue;
+    }
+    const std::string& type = types[static_cast<size_t>(layer)];
+    if (type != "sliding_attention" && type != "full_attention")
+      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
+                    "sluice knows sliding_attention and full_attention here");
+    out.push_back(type == "sliding_attention");
+  }
+  return out;
+}
+
 std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config) {
   if (!config.boolean_or("use_sliding_window", false)) return {};
-  const int64_t window = read_sliding_window(config, 4096);
-  const int64_t first = config.integer_or("max_window_layers", 28, 0, 4096);
+  return read_late_windows(config, 4096, 28);
+}
+
+std::vector<DecoderLayer> read_late_windows(const ModelConfig& config, int64_t window,
+                                            int64_t first) {
+  window = read_sliding_window(config, window);
+  first = config.integer_or("max_window_layers", first, 0, 4096);
   std::vector<DecoderLayer> out;
   for (const bool has_window :
        read_layer_types(config, [&](int64_t layer) { return layer >= first; }))

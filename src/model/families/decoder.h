@@ -3,6 +3,7 @@
 // stand, rotary or other positions, layers that are not alike, gated and plain MLPs, fused tensors,
 // scales. As it stands it is Llama's: pre-norm with RMSNorm, rotary positions, grouped-query
 // attention, a gated MLP with silu, Hugging Face's names.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -208,6 +209,8 @@ struct DecoderTraits {
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
   float attention_cap = 0;
+  /// Keys from which on attention chooses some, by an index that is not computed; 0: never.
+  int64_t sparse_from = 0;
   bool has_sinks = false;  ///< AttentionShape::sinks, learned
   /// q has a second head behind each: the sigmoid of these is what passes of the attended values.
   bool has_output_gate = false;
@@ -259,7 +262,15 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
 /// The same of families whose config.json has "use_sliding_window" and "layer_types" or
 /// "max_window_layers": one for each layer, empty where none has a window. Errors: kFile.
 std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config);
-/// Which layers "layer_types" says to have a window; where it is absent every `period`-th has none
+/// A window of the layers from "max_window_layers" on, or of those that "layer_types" says. Errors:
+/// kFile.
+std::vector<DecoderLayer> read_late_windows(const ModelConfig& config, int64_t window,
+                                            int64_t first);
+/// Which layers "layer_types" says to have a window; where it is absent `has_window` does. Errors:
+/// kFile for other types and other counts of layers.
+std::vector<bool> read_layer_types(const ModelConfig& config,
+                                   const std::function<bool(int64_t)>& has_window);
+/// The same, where it is absent every `period`-th has none
 /// (from the `period`-th on). Errors: kFile for other types and other counts of layers.
 std::vector<bool> read_window_layers(const ModelConfig& config, int64_t period);
 

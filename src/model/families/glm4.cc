@@ -26,6 +26,8 @@ std::vector<KnownModel> glm4_presets() {
 
 }  // namespace
 
-Family glm4_family() { return {"glm4", make_glm4, glm4_presets, {}}; }
+Family glm4_family() {
+  return {"glm4", make_glm4, glm4_presets, {}, {"glm4v_text", "glm_ocr_text"}};
+}
 
 }  // namespace sluice

@@ -19,6 +19,11 @@ std::unique_ptr<FamilyModel> make_qwen3_moe(const ModelConfig& config) {
                        .sliding_window = has_window ? read_sliding_window(config, 4096) : 0};
   traits.mixture = read_mixture(config, {}, 128, 8, 768);
   traits.mixture->router.renormalises = config.boolean_or("norm_topk_prob", false);
+  if (config.text_or("model_type", "") == "qwen3_vl_moe_text") {
+    traits.mixture->has_turned_halves = true;
+    traits.names.gate_up_stack = {"mlp.experts.gate_up_proj", nullptr};
+    traits.names.down_stack = {"mlp.experts.down_proj", nullptr};
+  }
   traits.mixture_layers = read_sparse_step(config);
   return make_decoder(config, std::move(traits));
 }
@@ -50,7 +55,11 @@ std::vector<KnownModel> qwen3_moe_presets() {
 }  // namespace
 
 Family qwen3_moe_family() {
-  return {"qwen3_moe", make_qwen3_moe, qwen3_moe_presets, {"qwen3moe", qwen3_moe_of_gguf}};
+  return {"qwen3_moe",
+          make_qwen3_moe,
+          qwen3_moe_presets,
+          {"qwen3moe", qwen3_moe_of_gguf},
+          {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}};
 }
 
 }  // namespace sluice
