@@ -164,6 +164,23 @@ DType plain_type(const io::Checkpoint& checkpoint) {
   return largest ? largest->dtype : DType::kBF16;
 }
 
+// The type of most bytes stands for the whole shape; matrices of others keep theirs.
+void name_plain_type(ModelShape& shape) {
+  std::map<DType, int64_t> bytes;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.dtype) bytes[*weight.dtype] += shape.rows_bytes(weight, weight.rows);
+  int64_t most = 0;
+  for (const auto& [dtype, size] : bytes)
+    if (size > most) {
+      most = size;
+      shape.weight_dtype = dtype;
+    }
+  for (SublayerShape& sublayer : shape.sublayers)
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.dtype == shape.weight_dtype) weight.dtype.reset();
+}
+
 // As foreign.find(); what may not be quantised becomes plain.
 std::optional<ForeignMatrix> find_matrix(const io::Checkpoint& checkpoint,
                                          const ForeignWeights& foreign, const WeightShape& weight) {
@@ -242,7 +259,6 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
     return &made;
   };
 
-  const io::TensorEntry* first_matrix = nullptr;
   std::set<std::string_view> used(taken.begin(), taken.end());
   const auto find_one = [&](const WeightShape& weight) {
     const io::TensorEntry* made = find_foreign(weight);
@@ -260,20 +276,18 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
       const io::TensorEntry& tensor = *tensors.front();
       weight.quantised = tensor.quantised;
       for (const io::TensorEntry* one : tensors) {
-        if (one->quantised != tensor.quantised && model.mixed_types_.empty())
+        const bool is_plain = !one->quantised.is_quantised();
+        if ((one->quantised != tensor.quantised || (is_plain && one->dtype != tensor.dtype)) &&
+            model.mixed_types_.empty())
           model.mixed_types_ =
               fmt::format("{}: {} is {} but {} is {}", name, tensor.name, io::element_name(tensor),
                           one->name, io::element_name(*one));
-        if (weight.kind == WeightKind::kVector || one->quantised.is_quantised()) continue;
-        if (!first_matrix) first_matrix = one;
-        if (one->dtype != first_matrix->dtype && model.mixed_types_.empty())
-          model.mixed_types_ =
-              fmt::format("{}: {} is {} but {} is {}", name, first_matrix->name,
-                          dtype_name(first_matrix->dtype), one->name, dtype_name(one->dtype));
       }
+      if (weight.kind != WeightKind::kVector && !tensor.quantised.is_quantised())
+        weight.dtype = tensor.dtype;
     }
   }
-  model.shape_.weight_dtype = first_matrix->dtype;
+  name_plain_type(model.shape_);
   model.eos_token_ids_ = read_eos(checkpoint, config, part.config, model.shape_.vocab_size);
   for (const auto& [made, matrix] : model.foreign_)
     for (const io::TensorEntry* part : matrix.parts) used.insert(part->name);
@@ -288,7 +302,8 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
 void BoundModel::require_one_type() const {
   if (!mixed_types_.empty())
     throw Error(ErrorKind::kUser, mixed_types_,
-                "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
+                "give all experts of a layer one element type: sluice convert MODEL STORE "
+                "--weights bf16");
 }
 
 void BoundModel::require_runnable() const { require_one_type(); }

@@ -34,7 +34,7 @@ class CudaEngine : public ::testing::TestWithParam<std::string> {
   }
   static bool is_of(const char* kind) { return GetParam().find(kind) != std::string::npos; }
   static bool is_bf16() {
-    return BoundModel::open(fixture_model(GetParam())).shape().weights_name() == "bf16";
+    return BoundModel::open(fixture_model(GetParam())).shape().has_plain(DType::kBF16);
   }
   /// Relative, of rows from the CPU's.
   static double allowed_error() {
@@ -651,25 +651,24 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
 
 INSTANTIATE_TEST_SUITE_P(
     Fixtures, CudaEngine,
-    ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
-                      "opt-tiny-f16-bin-decoder", "llama-tiny-bf16", "stories260k:int4",
-                      "llama-tiny-gqa:nf4", "opt-tiny:int8", "llama-tiny-bias:fp8",
-                      "stories260k:int4-g32+a8", "llama-tiny-gqa:q4_0", "llama-tiny-gqa:q4_0+a8",
-                      "opt-tiny:iq4", "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8", "qwen2-tiny",
-                      "qwen3-tiny", "qwen3-tiny:int8+a8", "mistral-tiny", "qwen3-windows",
-                      "gemma2-odd", "gemma3-tiny", "cohere2-odd", "falcon-odd", "bloom-odd",
-                      "ministral3-odd", "gptj-odd", "granite-tiny", "nemotron-tiny",
-                      // Inputs in bf16 move the logits of the small odd model by a tenth,
-                      // transformers' too.
-                      "qwen3-5-tiny", "qwen3-5-odd:f32", "mamba2-tiny", "mamba2-odd:f32",
-                      "granitemoehybrid-moe-odd:f32", "youtu-tiny", "youtu-odd:f32",
-                      "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
-                      "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
-                      "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
-                      "qwen3-next-tiny", "glm4-moe-lite-tiny", "gpt-oss-tiny:store",
-                      "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4", "llama4-tiny:store",
-                      "llama4-odd:f32", "llama4-tiny:int8", "stories260k:k-mixed",
-                      "stories260k:k-mixed+a8", "llama-tiny-bias:q3_k", "mixtral-tiny:k-mixed"),
+    ::testing::Values(
+        "stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa", "opt-tiny-f16-bin-decoder",
+        "llama-tiny-bf16", "stories260k:int4", "llama-tiny-gqa:nf4", "opt-tiny:int8",
+        "llama-tiny-bias:fp8", "stories260k:int4-g32+a8", "llama-tiny-gqa:q4_0",
+        "llama-tiny-gqa:q4_0+a8", "opt-tiny:iq4", "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8",
+        "qwen2-tiny", "qwen3-tiny", "qwen3-tiny:int8+a8", "mistral-tiny", "qwen3-windows",
+        "gemma2-odd", "gemma3-tiny", "cohere2-odd", "falcon-odd", "bloom-odd", "ministral3-odd",
+        "gptj-odd", "granite-tiny", "nemotron-tiny",
+        // Inputs in bf16 move the logits of the small odd model by a tenth,
+        // transformers' too.
+        "qwen3-5-tiny", "qwen3-5-odd:f32", "mamba2-tiny", "mamba2-odd:f32",
+        "granitemoehybrid-moe-odd:f32", "youtu-tiny", "youtu-odd:f32", "minicpm3-tiny:int8",
+        "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny", "gemma4-odd:f32",
+        "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4", "deepseek-v3-moe-tiny:int8",
+        "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32", "qwen3-next-tiny", "glm4-moe-lite-tiny",
+        "gpt-oss-tiny:store", "gpt-oss-tiny:int4", "gpt-oss-tiny:mxfp4", "llama4-tiny:store",
+        "llama4-odd:f32", "llama4-tiny:int8", "stories260k:k-mixed", "stories260k:k-mixed+a8",
+        "llama-tiny-bias:q3_k", "mixtral-tiny:k-mixed", "stories260k:types", "mixtral-tiny:types"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {
