@@ -26,10 +26,10 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 SMALL = {
     "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 4, "num_attention_heads": 6,
     "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 263, "max_position_embeddings": 96,
-    "original_max_position_embeddings": None, "ffn_dim": 56, "n_embd": 48, "n_layer": 4, "n_head": 6,
+    "ffn_dim": 56, "n_embd": 48, "n_layer": 4, "n_head": 6,
     "n_positions": 96, "word_embed_proj_dim": 48,
     "num_experts": 6, "n_routed_experts": 6, "num_local_experts": 6, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "n_shared_experts": 1, "n_group": 1,
+    "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "n_shared_experts": 1, "n_group": 1,
     "topk_group": 1, "first_k_dense_replace": 1, "moe_num_experts": 6, "moe_k": 2, "intermediate_size_mlp": 40,
     "q_lora_rank": 22, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8, "v_head_dim": 12,
     "sliding_window": 8, "attention_chunk_size": 8, "index_topk": 64, "index_n_heads": 2, "index_head_dim": 16,
@@ -52,6 +52,8 @@ NARROW = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, 
           "encoder_attention_heads": 2, "head_dim": 8, "embed_dim_per_head": 8}
 # Released with a part that has the text part in turn.
 NESTED = {"qwen2_5_omni": "qwen2_5_omni_thinker", "qwen3_omni_moe": "qwen3_omni_moe_thinker"}
+# Released with experts' stacks turned, saved upright: here the names of modules are of turned ones.
+TURNED = ("qwen3_vl_moe",)
 # Whose classes forget "logit_scale" (transformers 5.24), which their language models were trained with.
 UNSCALED = ("aya_vision", "cohere2_vision")
 # Text parts that are computed as a language model is.
@@ -62,7 +64,7 @@ CHANGES = {
     "phi": {"num_key_value_heads": 6}, "gptj": {"rotary_dim": 4}, "deepseek_v2": {"num_key_value_heads": 6, "aux_loss_alpha": 0.0},
     "deepseek_v3": {"num_key_value_heads": 6}, "deepseek_v32": {"num_key_value_heads": 6}, "glm_moe_dsa": {"num_key_value_heads": 6},
     "glm4_moe_lite": {"num_key_value_heads": 6}, "minicpm3": {"num_key_value_heads": 6}, "youtu": {"num_key_value_heads": 6},
-    "ministral": {"head_dim": 8},
+    "ministral": {"head_dim": 8}, "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
 }
 
 
@@ -140,7 +142,7 @@ def small_text(part, model_type, has_sections=False):
     for key, value in {**SMALL, **CHANGES.get(model_type, {})}.items():
         if key not in part:
             continue
-        if part[key] is None and key not in CHANGES.get(model_type, {}) and key in ("head_dim", "q_lora_rank", "sliding_window", "original_max_position_embeddings"):
+        if part[key] is None and key not in CHANGES.get(model_type, {}) and key in ("head_dim", "q_lora_rank", "sliding_window"):
             continue
         part[key] = value
     rope = part.get("rope_parameters")
@@ -288,6 +290,8 @@ def compare(program, name, kinds):
                 at.mkdir()
                 tied = set(model.all_tied_weights_keys)
                 from safetensors.torch import save_file
+                if name in TURNED:
+                    state = {k: v.transpose(1, 2).contiguous() if ".experts." in k else v for k, v in state.items()}
                 save_file({k: v for k, v in state.items() if k not in tied}, str(at / "model.safetensors"))
                 (at / "config.json").write_text((at.parent / "saved" / "config.json").read_text())
             done = subprocess.run([program, "logits", str(at), "--prompt-ids", ",".join(map(str, ids)), "-o",

@@ -235,7 +235,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
   const TextPart part = text_part(config, checkpoint);
   model.family_ = make_family_model(part.config);
   model.shape_ = model.family_->shape();
-  if (!part.whole.empty()) name_as_part(part.whole, model.shape_);
+  if (!part.whole.empty()) name_as_part(part.whole, checkpoint, model.shape_);
   const std::unique_ptr<ForeignWeights> foreign = foreign_weights(part.config, checkpoint, k_types);
   const std::set<std::string> taken = take_apart(model.checkpoint_, foreign.get(), model.shape_);
 

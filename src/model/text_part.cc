@@ -107,7 +107,18 @@ TextPart text_part(const ModelConfig& config, const io::Checkpoint& checkpoint) 
   return part;
 }
 
-void name_as_part(const std::string& whole, ModelShape& shape) {
+namespace {
+// transformers 5.24 saves the stacks of this one's experts upright; released ones are turned.
+void stand_upright(const io::Checkpoint& checkpoint, WeightShape& weight) {
+  FusedRows& stack = weight.fused;
+  for (const std::string& name : stack.tensors)
+    if (const io::TensorEntry* tensor = checkpoint.find(name))
+      if (tensor->shape == std::vector<int64_t>{weight.experts, stack.tensor_rows, weight.cols})
+        stack.is_transposed = false;
+}
+}  // namespace
+
+void name_as_part(const std::string& whole, const io::Checkpoint& checkpoint, ModelShape& shape) {
   constexpr std::string_view kModel = "model.";
   const auto extend = [&](std::vector<std::string>& names) {
     const std::vector<std::string> own = names;
@@ -138,7 +149,9 @@ void name_as_part(const std::string& whole, ModelShape& shape) {
     for (WeightShape& weight : sublayer.weights) {
       add_saved(weight.names);
       extend(weight.names);
+      add_saved(weight.fused.tensors);
       extend(weight.fused.tensors);
+      if (whole == "qwen3_vl_moe") stand_upright(checkpoint, weight);
     }
 }
 

@@ -24,8 +24,9 @@ TextPart text_part(const ModelConfig& config);
 /// tokens, it is so in checkpoints that have no head.
 TextPart text_part(const ModelConfig& config, const io::Checkpoint& checkpoint);
 
-/// Adds the names that tensors have as those of a part of a larger model, of the type `whole`.
-void name_as_part(const std::string& whole, ModelShape& shape);
+/// Adds the names that tensors have as those of a part of a larger model, of the type `whole`, and
+/// has stacks lie as the checkpoint has them.
+void name_as_part(const std::string& whole, const io::Checkpoint& checkpoint, ModelShape& shape);
 
 /// The names, without ".weight", that heads have in larger models and alone.
 const std::vector<std::string>& head_names();

@@ -151,7 +151,6 @@ TEST(Decoder, SizesThatAreNullFollowFromOthers) {
 TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
   const std::pair<Json, const char*> cases[] = {
       {decoder("falcon", {{"alibi", true}}), "ALiBi"},
-      {decoder("cohere", {{"use_qk_norm", true}}), "norms"},
       {decoder("stablelm", {{"qk_layernorm", true}}), "norms"},
       {decoder("phi", {{"qk_layernorm", true}}), "norms"},
       {decoder("gemma2", {{"use_bidirectional_attention", true}}), "ahead"},

@@ -132,6 +132,11 @@ class Decoder final : public FamilyModel {
     if (traits_.qk_norm == QkNorm::kEachHead) {
       layer.norm_heads(norm("q_norm", "q_norm.bias"), to.q, shape_.num_heads);
       layer.norm_heads(norm("k_norm", "k_norm.bias"), to.k, shape_.num_kv_heads);
+    } else if (traits_.qk_norm == QkNorm::kOwnGains) {
+      layer.norm_heads(norm("", ""), to.q, shape_.num_heads);
+      layer.scale_columns("q_norm", to.q);
+      layer.norm_heads(norm("", ""), to.k, shape_.num_kv_heads);
+      layer.scale_columns("k_norm", to.k);
     } else if (traits_.qk_norm == QkNorm::kWholeWidth) {
       layer.norm(norm("q_norm", "q_norm.bias"), to.q);
       layer.norm(norm("k_norm", "k_norm.bias"), to.k);
@@ -313,6 +318,23 @@ class Decoder final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
+  float scale_of(int64_t layer) const {
+    if (!traits_.divides_by_layer) return traits_.attention_scale;
+    const float usual = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
+    const float scale = traits_.attention_scale > 0 ? traits_.attention_scale : usual;
+    return scale / static_cast<float>(layer + 1);
+  }
+
+  // What a sublayer gives; the residual stream is still its input.
+  void add_to_stream(LayerBuilder& layer, const View& x) const {
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
+    if (!traits_.adds_to_normed) return layer.add_to_hidden(x);
+    const View normed = layer.workspace(shape_.hidden_size);
+    layer.norm_hidden(norm(), normed);
+    layer.add(x, normed);
+    layer.set_hidden(x);
+  }
+
   void attention(LayerBuilder& layer) const override {
     const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
     if (kind.is_recurrent)
@@ -328,7 +350,7 @@ class Decoder final : public FamilyModel {
     place(layer, kind, qkv);
     const View attended = layer.workspace(q_cols());
     layer.attend(qkv.q, qkv.k, qkv.v, attended,
-                 {traits_.attention_scale, traits_.attention_cap, slopes_}, gate,
+                 {scale_of(layer.layer_index()), traits_.attention_cap, slopes_}, gate,
                  traits_.has_sinks ? "sinks" : "");
     if (traits_.has_output_gate) layer.gate(Activation::kSigmoid, gate, attended, attended);
     layer.linear("o", traits_.has_o_bias ? "o.bias" : "", attended, x);
@@ -342,8 +364,7 @@ class Decoder final : public FamilyModel {
       feed_forward(layer, y);
       layer.add(x, y);
     }
-    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
-    layer.add_to_hidden(x);
+    add_to_stream(layer, x);
   }
 
   void feed_forward(LayerBuilder& layer, const View& x) const {
@@ -405,8 +426,7 @@ class Decoder final : public FamilyModel {
     else
       feed_forward(layer, x);
     if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
-    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
-    layer.add_to_hidden(x);
+    add_to_stream(layer, x);
   }
 
   void head(LayerBuilder& layer) const override {
@@ -526,6 +546,20 @@ Activation read_activation(const ModelConfig& config, const char* key, const cha
   if (name == "relu2") return Activation::kReluSquared;
   config.refuse(fmt::format("{} \"{}\" is not supported", key, name),
                 "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu and relu2");
+}
+
+void name_as_gpt2(DecoderNames& names) {
+  names.prefixes = {"transformer.", ""};
+  names.layers = "h";
+  names.tokens.name = "wte";
+  names.positions.name = "wpe";
+  names.attention_norm.name = "ln_1";
+  names.qkv.name = "attn.c_attn";
+  names.o.name = "attn.c_proj";
+  names.mlp_norm.name = "ln_2";
+  names.up.name = "mlp.c_fc";
+  names.down.name = "mlp.c_proj";
+  names.norm.name = "ln_f";
 }
 
 Fused read_qkv_order(const ModelConfig& config) {

@@ -110,8 +110,8 @@ struct DecoderNames {
 /// Of a sublayer: its input, its output before it is added, or both.
 enum class NormPlace : uint8_t { kBefore, kBehind, kAround };
 /// Of q and k before they are turned
-/// (or, without gains, behind that, in layers that turn them).
-enum class QkNorm : uint8_t { kNone, kEachHead, kWholeWidth, kBehindRope };
+/// (or, without gains, behind that, in layers that turn them). Heads may have gains of their own.
+enum class QkNorm : uint8_t { kNone, kEachHead, kOwnGains, kWholeWidth, kBehindRope };
 /// A layer's attention and MLP: one after the other; both of the layer's input under one norm, or
 /// with a norm each.
 enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };
@@ -189,6 +189,8 @@ struct DecoderTraits {
   NormPlace place = NormPlace::kBefore;
   QkNorm qk_norm = QkNorm::kNone;
   Residual residual = Residual::kSerial;
+  /// What sublayers give is added to their normed input instead of the residual stream.
+  bool adds_to_normed = false;
 
   bool has_qkv_bias = false;
   bool has_o_bias = false;
@@ -208,6 +210,7 @@ struct DecoderTraits {
   bool has_alibi = false;            ///< and no rope
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  bool divides_by_layer = false;     ///< scores, by 1 in the first layer, by 2 in the second
   float attention_cap = 0;
   /// Keys from which on attention chooses some, by an index that is not computed; 0: never.
   int64_t sparse_from = 0;
@@ -249,6 +252,8 @@ Activation read_activation(const ModelConfig& config, const char* key, const cha
 /// GGUF files have them ("is_qkv_in_order", of our own making). Errors: kFile.
 Fused read_qkv_order(const ModelConfig& config);
 
+/// Names of GPT-2's tensors.
+void name_as_gpt2(DecoderNames& names);
 /// A soft cap; 0 where config.json says null. Errors: kFile.
 float read_soft_cap(const ModelConfig& config, const char* key, double fallback);
 /// A factor. Errors: kFile where it is no number from 1e-6 to 1e6.

@@ -124,6 +124,12 @@ class WeightLister {
       add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
       add_norm(sublayer, "k_norm", is_whole ? kv_cols() : s.head_dim, names.k_norm);
     }
+    if (traits_.qk_norm == QkNorm::kOwnGains) {
+      add(sublayer, vector("q_norm", q_cols(), {}), names.q_norm, ".weight").tensor_shape = {
+          s.num_heads, s.head_dim};
+      add(sublayer, vector("k_norm", kv_cols(), {}), names.k_norm, ".weight").tensor_shape = {
+          s.num_kv_heads, s.head_dim};
+    }
     if (traits_.place != NormPlace::kBefore)
       add_norm(sublayer, "post_norm", s.hidden_size, names.attention_post_norm);
     if (traits_.fused == Fused::kRows) fuse(sublayer, names.qkv, {"q", "k", "v"});
@@ -286,7 +292,8 @@ class WeightLister {
     if (of.has_router_bias)
       add(sublayer, vector("router.bias", of.router.experts, {}), names.router, ".bias");
     if (of.is_corrected)
-      add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "");
+      add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "")
+          .tensor_shape = {1, of.router.experts};  // of some
     add_experts(sublayer, "experts.gate", of.width, hidden, names.expert_gate);
     add_experts(sublayer, "experts.up", of.width, hidden, names.expert_up);
     add_experts(sublayer, "experts.down", hidden, of.width, names.expert_down);
