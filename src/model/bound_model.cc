@@ -1,6 +1,7 @@
 #include "src/model/bound_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -35,8 +36,14 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
   std::string wanted;
   if (checkpoint.format() == io::CheckpointFormat::kGguf)
     wanted = weight.gguf.name;  // else its names
-  if (wanted.empty())
-    for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
+  if (wanted.empty()) {
+    constexpr size_t kMostNames = 4;  // of those that models have alone
+    const size_t named = std::min(weight.names.size(), kMostNames);
+    wanted =
+        fmt::format("{}", fmt::join(weight.names.begin(),
+                                    weight.names.begin() + static_cast<ptrdiff_t>(named), " or "));
+    if (named < weight.names.size()) wanted += " or a longer name of it";
+  }
   const std::string stack = fused_name(checkpoint, weight);
   if (!stack.empty() && checkpoint.find(stack + "_blocks"))
     throw Error(ErrorKind::kFile,

@@ -96,7 +96,9 @@ TextPart text_part(const ModelConfig& config) {
     part.whole = type;
     return part;
   }
-  return {config.with_values("{}"), "", true};
+  // Older releases have the text's sizes beside what is said of the rest.
+  const bool is_flat = config.has("vision_config") || config.has("audio_config");
+  return {config.with_values("{}"), is_flat ? type : "", !is_flat || config.has(kTied)};
 }
 
 TextPart text_part(const ModelConfig& config, const io::Checkpoint& checkpoint) {

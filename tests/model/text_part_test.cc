@@ -94,6 +94,31 @@ TEST(TextPart, TheWholeSaysWhetherItsHeadIsTheTable) {
   EXPECT_NE(error.text().find("language_model.lm_head.weight"), std::string::npos) << error.text();
 }
 
+// Qwen2-VL and Qwen2.5-VL were released so.
+TEST(TextPart, TheTextsSizesMayStandBesideTheRest) {
+  ChangedModel model("qwen2-tiny");
+  model.config["model_type"] = "qwen2_vl";
+  model.config["vision_config"] = {{"model_type", "qwen2_vl"}, {"depth", 1}};
+  model.config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1, 2}}};
+  model.config.erase("rope_parameters");
+  model.add("visual.blocks.0.attn.qkv.weight", "F32", {2, 2}, std::string(16, 0));
+  model.save();
+  const BoundModel bound = BoundModel::open(model.folder());
+  EXPECT_EQ(bound.shape().family, "qwen2");
+  ASSERT_EQ(bound.notes().size(), 1u);
+  EXPECT_NE(bound.notes().front().find("qwen2_vl"), std::string::npos) << bound.notes().front();
+}
+
+TEST(TextPart, WhatIsComputedOtherwiseIsRefusedByName) {
+  try {
+    text_part(ModelConfig(R"({"model_type": "paligemma", "text_config": {"model_type": "gemma"}})",
+                          "config.json"));
+    FAIL() << "is read";
+  } catch (const Error& error) {
+    expect_words(error, {"paligemma", "both directions"});
+  }
+}
+
 TEST(TextPart, SizesThatAreTheClassesOwnNeedNotBeSaid) {
   const auto part = [](const OrderedJson& config) {
     return text_part(ModelConfig(config.dump(), "config.json")).config;
