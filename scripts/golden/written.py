@@ -41,6 +41,8 @@ MODELS = {
     "internlm3": dict(SIZES, head_dim=4, attention_bias=True, mlp_bias=True),
     "jais2": dict(SIZES, head_dim=4),
     "ministral": dict(SIZES, head_dim=4, sliding_window=5, layer_types=["full_attention", "sliding_attention"]),
+    "stablelm": dict(SIZES, qk_layernorm=True, use_parallel_residual=True, use_qkv_bias=True, partial_rotary_factor=0.5,
+                     tie_word_embeddings=False),
     "solar_open": dict({k: v for k, v in SIZES.items() if k != "intermediate_size"}, **EXPERTS, head_dim=4),
 }
 # Said by no class, for they would have it otherwise.

@@ -128,6 +128,17 @@ class Decoder final : public FamilyModel {
     return to;
   }
 
+  void norm_one_by_one(LayerBuilder& layer, const char* role, const View& rows,
+                       int64_t heads) const {
+    const View one = layer.workspace(shape_.head_dim);
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::string gain = fmt::format("{}.{}", role, head);
+      layer.take_heads(rows, one, 1, head);
+      layer.norm({traits_.norm, gain, "", eps_}, one);
+      layer.take_heads(one, rows.columns(head * shape_.head_dim, shape_.head_dim), 1, 0);
+    }
+  }
+
   void place(LayerBuilder& layer, const DecoderLayer& kind, const Qkv& to) const {
     if (traits_.qk_norm == QkNorm::kEachHead) {
       layer.norm_heads(norm("q_norm", "q_norm.bias"), to.q, shape_.num_heads);
@@ -137,6 +148,9 @@ class Decoder final : public FamilyModel {
       layer.scale_columns("q_norm", to.q);
       layer.norm_heads(norm("", ""), to.k, shape_.num_kv_heads);
       layer.scale_columns("k_norm", to.k);
+    } else if (traits_.qk_norm == QkNorm::kOwnTensors) {
+      norm_one_by_one(layer, "q_norm", to.q, shape_.num_heads);
+      norm_one_by_one(layer, "k_norm", to.k, shape_.num_kv_heads);
     } else if (traits_.qk_norm == QkNorm::kWholeWidth) {
       layer.norm(norm("q_norm", "q_norm.bias"), to.q);
       layer.norm(norm("k_norm", "k_norm.bias"), to.k);

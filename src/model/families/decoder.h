@@ -110,8 +110,9 @@ struct DecoderNames {
 /// Of a sublayer: its input, its output before it is added, or both.
 enum class NormPlace : uint8_t { kBefore, kBehind, kAround };
 /// Of q and k before they are turned
-/// (or, without gains, behind that, in layers that turn them). Heads may have gains of their own.
-enum class QkNorm : uint8_t { kNone, kEachHead, kOwnGains, kWholeWidth, kBehindRope };
+/// (or, without gains, behind that, in layers that turn them). Heads may have gains of their own,
+/// in one tensor or each in one.
+enum class QkNorm : uint8_t { kNone, kEachHead, kOwnGains, kOwnTensors, kWholeWidth, kBehindRope };
 /// A layer's attention and MLP: one after the other; both of the layer's input under one norm, or
 /// with a norm each.
 enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };

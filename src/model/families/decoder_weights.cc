@@ -103,6 +103,16 @@ class WeightLister {
     for (WeightShape* part : parts) part->fused.tensor_rows = rows;
   }
 
+  // A gain a head, each a tensor.
+  void add_head_norms(SublayerShape& sublayer, const char* role, const TensorName& tensor,
+                      int64_t heads) const {
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::string name = fmt::format("{}.{}", tensor.name, head);
+      add(sublayer, vector(fmt::format("{}.{}", role, head), shape_.head_dim, {}),
+          {name.c_str(), nullptr}, ".weight");
+    }
+  }
+
   void add_attention(SublayerShape& sublayer) const {
     const ModelShape& s = shape_;
     const DecoderNames& names = traits_.names;
@@ -123,6 +133,10 @@ class WeightLister {
       const bool is_whole = traits_.qk_norm == QkNorm::kWholeWidth;
       add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
       add_norm(sublayer, "k_norm", is_whole ? kv_cols() : s.head_dim, names.k_norm);
+    }
+    if (traits_.qk_norm == QkNorm::kOwnTensors) {
+      add_head_norms(sublayer, "q_norm", names.q_norm, s.num_heads);
+      add_head_norms(sublayer, "k_norm", names.k_norm, s.num_kv_heads);
     }
     if (traits_.qk_norm == QkNorm::kOwnGains) {
       add(sublayer, vector("q_norm", q_cols(), {}), names.q_norm, ".weight").tensor_shape = {
