@@ -60,7 +60,7 @@ void add_product(const ModelShape& model, const Plan& plan, const Profile& profi
   if (product.inplace == 0 || product.m == 0) return;
   out.host += products(profile.host, format, is_eight_bit, product.m, product.inplace, weight.cols);
   out.host_bytes += static_cast<double>(model.rows_bytes(weight, product.inplace));
-  const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
+  const bool is_bf16 = format.is_quantised() || format.dtype == DType::kBF16;
   // Each expert has rows of its own: they go down and come back by themselves.
   const double exchanges = weight.experts > 0 ? static_cast<double>(product.inplace) /
                                                     static_cast<double>(weight.expert_rows())

@@ -67,7 +67,7 @@ std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
                                               const policy::PlanInput& input) {
   const ModelShape& model = *question.model;
   const policy::Profile& profile = *question.profile;
-  const bool is_bf16 = model.weight_dtype == DType::kBF16 || model.is_quantised();
+  const bool is_bf16 = model.has_plain(DType::kBF16) || model.is_quantised();
   WorkspaceNeed need{};
   need.model = &model;
   need.compute.compute = is_bf16 ? kernels::Compute::kBF16 : kernels::Compute::kF32;

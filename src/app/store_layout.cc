@@ -66,11 +66,7 @@ io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
   const bool applies = to && (!to->is_quantised() || weight.may_be_quantised());
   if (const ForeignMatrix* matrix = model.foreign(at.sublayer, at.weight, at.expert))
     return foreign_tensor(tensor, *matrix, weight, applies ? to : std::nullopt, search);
-  std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
-  // Plain matrices of one store have one type.
-  if (!wanted && weight.kind != WeightKind::kVector && !tensor.quantised.is_quantised() &&
-      tensor.dtype != shape.weight_dtype)
-    wanted = WeightFormat::plain(shape.weight_dtype);
+  const std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
   const auto scaling =
       scalings ? scalings->find({at.sublayer, at.weight, at.expert}) : Scalings::const_iterator{};
   if (!scalings || scaling == scalings->end()) return {tensor.name, tensor.name, wanted, {}};

@@ -83,6 +83,8 @@ std::string with_dtype(const std::string& config_json, DType dtype) {
   auto json = nlohmann::ordered_json::parse(config_json);
   json.erase("dtype");
   json.erase("quantization_config");  // what is written is plain
+  if (json.contains("text_config") && json["text_config"].is_object())
+    json["text_config"].erase("quantization_config");
   json["torch_dtype"] = dtype == DType::kF32   ? "float32"
                         : dtype == DType::kF16 ? "float16"
                                                : "bfloat16";

@@ -29,7 +29,7 @@ int usable_processors() {
 
 kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& options) {
   // Quantised codes are exact in bf16, whatever the type of what is not quantised.
-  const bool is_bf16 = model.shape().weight_dtype == DType::kBF16 || model.shape().is_quantised();
+  const bool is_bf16 = model.shape().has_plain(DType::kBF16) || model.shape().is_quantised();
   switch (options.compute) {
     case ComputeChoice::kF32: return kernels::Compute::kF32;
     case ComputeChoice::kBF16:

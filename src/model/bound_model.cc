@@ -1,6 +1,7 @@
 #include "src/model/bound_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,18 +12,38 @@
 #include "src/model/foreign/gguf_config.h"
 #include "src/model/foreign/gguf_ends.h"
 #include "src/model/left_over.h"
+#include "src/model/text_part.h"
 
 namespace sluice {
 
 namespace {
+// What tools that pack weights call a part of one, where the weight itself is not there.
+std::string packed_neighbour(const io::Checkpoint& checkpoint, const WeightShape& weight) {
+  constexpr std::string_view kEnd = ".weight";
+  for (const std::string& name : weight.names)
+    if (name.ends_with(kEnd))
+      for (const char* end : {".weight_packed", ".qweight", ".weight_scale", ".weight_scale_inv",
+                              "_blocks", ".qzeros", ".weight_shape", ".SCB"}) {
+        std::string packed = name.substr(0, name.size() - kEnd.size()) + end;
+        if (checkpoint.find(packed)) return packed;
+      }
+  return {};
+}
+
 const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const WeightShape& weight) {
   for (const std::string& name : weight.names)
     if (const io::TensorEntry* tensor = checkpoint.find(name)) return *tensor;
   std::string wanted;
   if (checkpoint.format() == io::CheckpointFormat::kGguf)
     wanted = weight.gguf.name;  // else its names
-  if (wanted.empty())
-    for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
+  if (wanted.empty()) {
+    constexpr size_t kMostNames = 4;  // of those that models have alone
+    const size_t named = std::min(weight.names.size(), kMostNames);
+    wanted =
+        fmt::format("{}", fmt::join(weight.names.begin(),
+                                    weight.names.begin() + static_cast<ptrdiff_t>(named), " or "));
+    if (named < weight.names.size()) wanted += " or a longer name of it";
+  }
   const std::string stack = fused_name(checkpoint, weight);
   if (!stack.empty() && checkpoint.find(stack + "_blocks"))
     throw Error(ErrorKind::kFile,
@@ -30,6 +51,14 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
                             checkpoint.folder().string(), stack),
                 "mend config.json: its \"quantization_config\" needs \"quant_method\": \"mxfp4\"");
   if (!stack.empty()) wanted += " or " + stack;
+  if (const std::string packed = packed_neighbour(checkpoint, weight); !packed.empty())
+    throw Error(
+        ErrorKind::kFile,
+        fmt::format("{}: tensor {} is missing, but {} is there: its weights are packed by a "
+                    "tool that config.json does not name",
+                    checkpoint.folder().string(), wanted, io::in_quotes(packed)),
+        "mend config.json: its \"quantization_config\" must say how the weights are packed; "
+        "download it again from the model's page");
   throw Error(ErrorKind::kFile,
               fmt::format("{}: tensor {} is missing", checkpoint.folder().string(), wanted),
               "the checkpoint is incomplete or its config.json belongs to another model; sluice "
@@ -120,15 +149,14 @@ std::optional<SyntheticRouting> read_routing(const ModelConfig& config, const Mo
 }
 
 std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfig& config,
-                              int64_t vocab_size) {
+                              const ModelConfig& text, int64_t vocab_size) {
   std::vector<int32_t> ids;
   if (!checkpoint.generation_config_text().empty())
     ids = ModelConfig(checkpoint.generation_config_text(),
                       (checkpoint.folder() / "generation_config.json").string())
               .integers("eos_token_id");
   if (ids.empty()) ids = config.integers("eos_token_id");
-  if (const auto text = config.object("text_config"); ids.empty() && text)
-    ids = text->integers("eos_token_id");
+  if (ids.empty()) ids = text.integers("eos_token_id");
   std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
   return ids;
 }
@@ -141,6 +169,23 @@ DType plain_type(const io::Checkpoint& checkpoint) {
         (!largest || tensor.bytes > largest->bytes))
       largest = &tensor;
   return largest ? largest->dtype : DType::kBF16;
+}
+
+// The type of most bytes stands for the whole shape; matrices of others keep theirs.
+void name_plain_type(ModelShape& shape) {
+  std::map<DType, int64_t> bytes;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.dtype) bytes[*weight.dtype] += shape.rows_bytes(weight, weight.rows);
+  int64_t most = 0;
+  for (const auto& [dtype, size] : bytes)
+    if (size > most) {
+      most = size;
+      shape.weight_dtype = dtype;
+    }
+  for (SublayerShape& sublayer : shape.sublayers)
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.dtype == shape.weight_dtype) weight.dtype.reset();
 }
 
 // As foreign.find(); what may not be quantised becomes plain.
@@ -194,9 +239,11 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
     throw Error(ErrorKind::kFile, fmt::format("{} is missing", config_path),
                 "give the model's whole folder, with config.json beside the weights");
   const ModelConfig config(model.config_text_, config_path);
-  model.family_ = make_family_model(config);
+  const TextPart part = text_part(config, checkpoint);
+  model.family_ = make_family_model(part.config);
   model.shape_ = model.family_->shape();
-  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint, k_types);
+  if (!part.whole.empty()) name_as_part(part.whole, checkpoint, model.shape_);
+  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(part.config, checkpoint, k_types);
   const std::set<std::string> taken = take_apart(model.checkpoint_, foreign.get(), model.shape_);
 
   // The tensor that a foreign matrix becomes, as if it were there.
@@ -219,7 +266,6 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
     return &made;
   };
 
-  const io::TensorEntry* first_matrix = nullptr;
   std::set<std::string_view> used(taken.begin(), taken.end());
   const auto find_one = [&](const WeightShape& weight) {
     const io::TensorEntry* made = find_foreign(weight);
@@ -237,26 +283,25 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
       const io::TensorEntry& tensor = *tensors.front();
       weight.quantised = tensor.quantised;
       for (const io::TensorEntry* one : tensors) {
-        if (one->quantised != tensor.quantised && model.mixed_types_.empty())
+        const bool is_plain = !one->quantised.is_quantised();
+        if ((one->quantised != tensor.quantised || (is_plain && one->dtype != tensor.dtype)) &&
+            model.mixed_types_.empty())
           model.mixed_types_ =
               fmt::format("{}: {} is {} but {} is {}", name, tensor.name, io::element_name(tensor),
                           one->name, io::element_name(*one));
-        if (weight.kind == WeightKind::kVector || one->quantised.is_quantised()) continue;
-        if (!first_matrix) first_matrix = one;
-        if (one->dtype != first_matrix->dtype && model.mixed_types_.empty())
-          model.mixed_types_ =
-              fmt::format("{}: {} is {} but {} is {}", name, first_matrix->name,
-                          dtype_name(first_matrix->dtype), one->name, dtype_name(one->dtype));
       }
+      if (weight.kind != WeightKind::kVector && !tensor.quantised.is_quantised())
+        weight.dtype = tensor.dtype;
     }
   }
-  model.shape_.weight_dtype = first_matrix->dtype;
-  model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
+  name_plain_type(model.shape_);
+  model.eos_token_ids_ = read_eos(checkpoint, config, part.config, model.shape_.vocab_size);
   for (const auto& [made, matrix] : model.foreign_)
     for (const io::TensorEntry* part : matrix.parts) used.insert(part->name);
   if (checkpoint.format() == io::CheckpointFormat::kGguf)
     model.notes_ = gguf_notes_of_ids(checkpoint.gguf_metadata());
-  if (std::string note = judge_left_over(checkpoint, config, model.shape_, used); !note.empty())
+  if (std::string note = judge_left_over(checkpoint, config, part.whole, model.shape_, used);
+      !note.empty())
     model.notes_.push_back(std::move(note));
   return model;
 }
@@ -264,7 +309,8 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
 void BoundModel::require_one_type() const {
   if (!mixed_types_.empty())
     throw Error(ErrorKind::kUser, mixed_types_,
-                "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
+                "give all experts of a layer one element type: sluice convert MODEL STORE "
+                "--weights bf16");
 }
 
 void BoundModel::require_runnable() const { require_one_type(); }

@@ -25,7 +25,7 @@ class BoundModel {
                          KTypes k_types = KTypes::kKept);
 
   const FamilyModel& family() const noexcept { return *family_; }
-  /// The family's shape with weight_dtype as the checkpoint's matrices really have it.
+  /// The family's shape with the element types that the checkpoint's matrices really have.
   const ModelShape& shape() const noexcept { return shape_; }
   const io::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   /// Tensor of sublayers[sublayer].weights[weight], of experts' one expert's; valid as long as this
@@ -42,7 +42,7 @@ class BoundModel {
   const std::string& foreign_method() const noexcept { return foreign_method_; }
   /// config.json's text; of a GGUF file what it would be.
   const std::string& config_text() const noexcept { return config_text_; }
-  /// Errors: kUser when plain matrices have several element types: convert mends that.
+  /// Errors: kUser when the experts of a layer have several element types: convert mends that.
   void require_one_type() const;
   /// Errors: kUser saying how to convert what does not run as it is.
   void require_runnable() const;

@@ -215,6 +215,40 @@ std::optional<ModelConfig> ModelConfig::object(std::string_view key) const {
   return ModelConfig(std::move(nested), fmt::format("{}: {}", origin_, key));
 }
 
+std::optional<ModelConfig> ModelConfig::object(
+    std::string_view key, std::initializer_list<std::string_view> winning,
+    std::initializer_list<std::string_view> filling) const {
+  std::optional<ModelConfig> out = object(key);
+  if (!out) return out;
+  for (const std::string_view name : winning)
+    if (const nlohmann::json* value = json_->find(name))
+      out->json_->value[std::string(name)] = *value;
+  for (const std::string_view name : filling)
+    if (const nlohmann::json* value = json_->find(name); value && !out->has(name))
+      out->json_->value[std::string(name)] = *value;
+  return out;
+}
+
+ModelConfig ModelConfig::with_defaults(std::string_view json_text) const {
+  auto merged = std::make_unique<Json>();
+  merged->value = nlohmann::json::parse(json_text);
+  merged->value.update(json_->value);
+  return ModelConfig(std::move(merged), origin_);
+}
+
+ModelConfig ModelConfig::with_values(std::string_view json_text) const {
+  auto merged = std::make_unique<Json>();
+  merged->value = json_->value;
+  merged->value.update(nlohmann::json::parse(json_text));
+  return ModelConfig(std::move(merged), origin_);
+}
+
+bool ModelConfig::agrees_with(const ModelConfig& other, std::string_view key) const {
+  const nlohmann::json* mine = json_->find(key);
+  const nlohmann::json* theirs = other.json_->find(key);
+  return mine && theirs ? *mine == *theirs : mine == theirs;
+}
+
 std::vector<std::string> ModelConfig::keys() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : json_->value.items())

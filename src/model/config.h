@@ -41,6 +41,17 @@ class ModelConfig {
   std::vector<std::string> texts(std::string_view key) const;
   /// A nested object (rope_scaling), or nothing when absent or null.
   std::optional<ModelConfig> object(std::string_view key) const;
+  /// The same with values of this config: of all `winning` keys that are here, and of those
+  /// `filling` ones that the object lacks.
+  std::optional<ModelConfig> object(std::string_view key,
+                                    std::initializer_list<std::string_view> winning,
+                                    std::initializer_list<std::string_view> filling) const;
+  /// A copy, which has the values of `json_text` (an object) where this has none.
+  ModelConfig with_defaults(std::string_view json_text) const;
+  /// A copy, which has the values of `json_text` (an object) whatever this has.
+  ModelConfig with_values(std::string_view json_text) const;
+  /// Whether both have the same value under `key`.
+  bool agrees_with(const ModelConfig& other, std::string_view key) const;
 
   /// The names of what is present and not null.
   std::vector<std::string> keys() const;

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/layer/operator_cost.h"
+#include "src/model/text_part.h"
 
 namespace sluice {
 
@@ -51,22 +52,22 @@ void FamilyModel::write_programs() {
   }
 }
 
-std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config) {
+std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& whole) {
+  const TextPart part = text_part(whole);
+  const ModelConfig& config = part.config;
   const std::string type = config.text_or("model_type", "");
   if (type.empty())
     config.refuse("\"model_type\" is missing", "sluice needs it to know the architecture");
   std::string known;
   for (const Family& family : families()) {
-    if (family.model_type == type) {
+    if (family.model_type == type ||
+        std::find(family.also.begin(), family.also.end(), type) != family.also.end()) {
       auto model = family.make(config);
       model->write_programs();
       return model;
     }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.model_type);
   }
-  // A model that sees: its part for text.
-  if (const auto text = config.object("text_config"); text && text->has("model_type"))
-    return make_family_model(*text);
   config.refuse(fmt::format("model_type \"{}\" is not supported", type),
                 fmt::format("sluice runs: {}", known));
 }

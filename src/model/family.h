@@ -59,15 +59,17 @@ struct GgufForm {
 struct Family {
   std::string_view model_type;  ///< config.json's "model_type"
   std::unique_ptr<FamilyModel> (*make)(const ModelConfig& config);
-  std::vector<KnownModel> (*presets)();  ///< smallest first
+  std::vector<KnownModel> (*presets)();  ///< smallest first; null: none are known by name
   GgufForm gguf;
+  /// Other model types that are computed alike: text parts of models that see, and copies.
+  std::vector<std::string_view> also;
 };
 
 /// Every family there is.
 const std::vector<Family>& families();
 
-/// The model that config.json describes. Errors: kFile for an unknown model_type (names those
-/// known) or bad fields.
+/// The model that config.json describes, of one that sees its text part. Errors: kFile for an
+/// unknown model_type (names those known) or bad fields.
 std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config);
 
 /// Reads "torch_dtype" or "dtype"; bf16 when neither is there.

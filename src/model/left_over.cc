@@ -9,6 +9,7 @@
 #include "io/files/input_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/model/text_part.h"
 
 namespace sluice {
 
@@ -49,19 +50,20 @@ bool hold_the_same(const io::Checkpoint& checkpoint, const io::TensorEntry& a,
 
 // The head's logits are products with the table of tokens; then no other matrix may claim to be it.
 void refuse_other_output(const io::Checkpoint& checkpoint, const ModelShape& shape) {
-  const io::TensorEntry* output = checkpoint.find("lm_head.weight");
+  const io::TensorEntry* output = nullptr;
+  for (const std::string& head : head_names())
+    if (!output) output = checkpoint.find(head + ".weight");
   if (!output || shape.sublayers.empty()) return;
   for (const WeightShape& weight : shape.sublayers.back().weights) {
     if (!weight.shares_table) continue;
     for (const std::string& name : weight.names)
       if (const io::TensorEntry* table = checkpoint.find(name)) {
         if (hold_the_same(checkpoint, *output, *table)) return;
-        refuse(
-            checkpoint,
-            fmt::format("config.json ties lm_head to the embeddings, but lm_head.weight is not {}",
-                        name),
-            "set \"tie_word_embeddings\" to false in config.json if the file is right, else "
-            "remove the tensor");
+        refuse(checkpoint,
+               fmt::format("config.json ties lm_head to the embeddings, but {} is not {}",
+                           output->name, name),
+               "set \"tie_word_embeddings\" to false in config.json if the file is right, else "
+               "remove the tensor");
       }
   }
 }
@@ -122,9 +124,14 @@ bool is_scale_in_use(const io::Checkpoint& checkpoint, const io::TensorEntry& te
   return matrix != nullptr;
 }
 
+bool is_head(const std::string& name) {
+  return std::any_of(head_names().begin(), head_names().end(),
+                     [&](const std::string& head) { return name == head + ".weight"; });
+}
+
 // Filling, what is compared above, and what other tools write though sizes and settings say it.
 bool is_known_to_be_idle(const std::string& name) {
-  return name.starts_with("__pad") || name == "lm_head.weight" || name == "rope_freqs.weight" ||
+  return name.starts_with("__pad") || is_head(name) || name == "rope_freqs.weight" ||
          name.starts_with("rope_factors_") || name.ends_with(".input_scale") ||
          name.ends_with("rotary_emb.inv_freq") || name.ends_with(".weight_shape");
 }
@@ -132,7 +139,8 @@ bool is_known_to_be_idle(const std::string& name) {
 }  // namespace
 
 std::string judge_left_over(const io::Checkpoint& checkpoint, const ModelConfig& config,
-                            const ModelShape& shape, const std::set<std::string_view>& used) {
+                            const std::string& whole, const ModelShape& shape,
+                            const std::set<std::string_view>& used) {
   refuse_other_heads(checkpoint, config);
   refuse_other_output(checkpoint, shape);
   int64_t unused = 0;
@@ -143,6 +151,14 @@ std::string judge_left_over(const io::Checkpoint& checkpoint, const ModelConfig&
       continue;
     refuse_unused_bias(checkpoint, tensor, used);
     if (unused++ == 0) first = tensor.name;
+  }
+  if (!whole.empty()) {
+    const std::string rest =
+        unused == 0 ? ""
+                    : fmt::format(" ({} tensors of the checkpoint are not used, as {})", unused,
+                                  io::in_quotes(first));
+    return fmt::format("this is the text part of {}: images and sound are not read{}",
+                       io::in_quotes(whole), rest);
   }
   if (unused == 0) return {};
   return fmt::format(

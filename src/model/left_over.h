@@ -15,6 +15,7 @@ namespace sluice {
 /// `used`: names of the tensors that the family's weights are, or are made of. Returns a note for
 /// people about what is not used; empty: nothing. Errors: kFile naming the tensor or key.
 std::string judge_left_over(const io::Checkpoint& checkpoint, const ModelConfig& config,
-                            const ModelShape& shape, const std::set<std::string_view>& used);
+                            const std::string& whole, const ModelShape& shape,
+                            const std::set<std::string_view>& used);
 
 }  // namespace sluice

@@ -148,12 +148,22 @@ std::string ModelShape::weights_name() const {
   return name;
 }
 
+bool ModelShape::has_plain(DType dtype) const noexcept {
+  for (const SublayerShape& sublayer : sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind != WeightKind::kVector && format_of(weight) == WeightFormat::plain(dtype))
+        return true;
+  return false;
+}
+
 void ModelShape::set_weights(const WeightFormat& format) {
   if (!format.is_quantised()) weight_dtype = format.dtype;
   for (SublayerShape& sublayer : sublayers)
-    for (WeightShape& weight : sublayer.weights)
+    for (WeightShape& weight : sublayer.weights) {
+      if (!format.is_quantised()) weight.dtype.reset();
       if (weight.may_be_quantised())
         weight.quantised = format.is_quantised() ? format : WeightFormat{};
+    }
 }
 
 double ModelShape::matmul_flops_per_token() const noexcept {

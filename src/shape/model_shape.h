@@ -3,6 +3,7 @@
 // and the weights of each. Made by a family from config.json; read by policy, schedule, synth,
 // convert and the engine. No files, no devices.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -73,8 +74,10 @@ struct WeightShape {
   bool is_by_head = false;
   /// Used only behind its sublayer's attention, which may be elsewhere.
   bool is_after_cut = false;
-  /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
+  /// Of a quantised matrix; kPlain: plain elements.
   WeightFormat quantised;
+  /// Of a plain matrix or table; none: ModelShape::weight_dtype.
+  std::optional<DType> dtype;
   GgufTensor gguf;
   /// Where a checkpoint has it that has none of `names`; its tensor empty: nowhere.
   FusedRows fused;
@@ -121,7 +124,8 @@ struct SublayerShape {
 
 struct ModelShape {
   std::string family;                 ///< config.json's model_type
-  DType weight_dtype = DType::kBF16;  ///< of everything that is not quantised
+  DType weight_dtype = DType::kBF16;  ///< of what is not quantised, where the weight has none
+                                      ///< of its own: of most bytes
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -164,7 +168,9 @@ struct ModelShape {
   int64_t num_parameters() const noexcept;
   /// How a weight's elements are stored (vectors as if in weight_dtype).
   WeightFormat format_of(const WeightShape& weight) const noexcept {
-    return weight.quantised.is_quantised() ? weight.quantised : WeightFormat::plain(weight_dtype);
+    return weight.quantised.is_quantised()
+               ? weight.quantised
+               : WeightFormat::plain(weight.dtype.value_or(weight_dtype));
   }
   /// Bytes from one row to the next.
   int64_t row_bytes(const WeightShape& weight) const noexcept {
@@ -180,7 +186,10 @@ struct ModelShape {
   bool is_quantised() const noexcept;
   /// "bf16", or "int4-g64" (of most bytes) where matrices are quantised.
   std::string weights_name() const;
-  /// Makes every matrix but tied tables `format`; plain formats change weight_dtype.
+  /// Whether any plain matrix or table has elements of this type.
+  bool has_plain(DType dtype) const noexcept;
+  /// Makes every matrix but tied tables `format`; plain formats change weight_dtype, and what had a
+  /// type of its own has that.
   void set_weights(const WeightFormat& format);
   /// Bytes of all weights as stored, tied tables counted once.
   int64_t weight_bytes() const noexcept;

@@ -51,10 +51,24 @@ struct QuantisedStores {
   }
 };
 
-enum class Mix : uint8_t { kNone, kWithoutKTypes, kAll };
+enum class Mix : uint8_t { kNone, kWithoutKTypes, kAll, kTypes };
+
+// The plain types by turns, of tables too.
+app::Formats mixed_types(const ModelShape& shape) {
+  constexpr DType kTypes[] = {DType::kBF16, DType::kF32, DType::kF16};
+  app::Formats out;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      if (weight.kind != WeightKind::kVector && !weight.shares_table)
+        out[{i, w}] = WeightFormat::plain(kTypes[out.size() % std::size(kTypes)]);
+    }
+  return out;
+}
 
 // A format of every matrix by turns, and no two neighbours alike.
 app::Formats mixed_formats(const ModelShape& shape, Mix mix) {
+  if (mix == Mix::kTypes) return mixed_types(shape);
   std::vector<WeightFormat> formats = app::mixable_formats(shape);
   if (mix == Mix::kWithoutKTypes)
     std::erase_if(formats, [](const WeightFormat& format) { return format.is_k(); });
@@ -75,6 +89,7 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
     stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
   const std::string key = fs::path(name).filename().string() + "-" +
                           (mix == Mix::kAll             ? "k-mixed"
+                           : mix == Mix::kTypes         ? "types"
                            : mix == Mix::kWithoutKTypes ? "mixed"
                            : format                     ? format_name(*format)
                                                         : "as-it-is");
@@ -104,6 +119,7 @@ std::string fixture_model(const std::string& name) {
   if (format == "store") return converted_fixture(name.substr(0, colon), std::nullopt);
   if (format == "mixed")
     return converted_fixture(name.substr(0, colon), std::nullopt, Mix::kWithoutKTypes);
+  if (format == "types") return converted_fixture(name.substr(0, colon), std::nullopt, Mix::kTypes);
   if (format == "k-mixed") return converted_fixture(name.substr(0, colon), std::nullopt, Mix::kAll);
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }

@@ -24,7 +24,8 @@ struct GoldenCase {
 
 /// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end
 /// for int8 activations, "+f8" for fp8. ":mixed": a format of every matrix by turns, but no K
-/// types; ":k-mixed": these too. NAME may be the path of a folder.
+/// types; ":k-mixed": these too; ":types": bf16, f32 and f16 by turns. NAME may be the path of a
+/// folder.
 std::string fixture_model(const std::string& name);
 /// `wanted`, or f16 in place of codes where the model keeps latent rows or attends in chunks, which
 /// have none.

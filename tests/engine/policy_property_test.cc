@@ -234,6 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
         "stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa", "llama-tiny-sharded",
         "opt-tiny-f16-bin-decoder", "stories260k:int4", "stories260k:int4-g32+a8",
         "stories260k:q4_0", "llama-tiny-gqa:iq4", "stories260k:mixed", "llama-tiny-bf16:mixed+a8",
+        "stories260k:types", "mixtral-tiny:types", "deepseek-v3-moe-tiny:types",
         "qwen3-5-tiny:mixed", "mixtral-tiny:mixed", "opt-tiny:int8+a8", "llama-tiny-gqa:nf4",
         "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8", "qwen2-tiny",
         "qwen2-tiny-window", "qwen3-tiny", "qwen3-tiny:int8+a8", "mistral-tiny", "phi3-tiny",

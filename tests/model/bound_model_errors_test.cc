@@ -59,7 +59,7 @@ TEST(BoundModelErrors, AConfigWithMoreLayersMissesTheirTensors) {
   expect_words(model.refusal(), {"layers." + std::to_string(layers) + ".", "is missing"});
 }
 
-TEST(BoundModelErrors, MixedElementTypesAreRefusedWithAWayOut) {
+TEST(BoundModelErrors, MatricesHaveElementTypesOfTheirOwn) {
   // Half as wide in bytes and twice in elements would be another shape: so the other tensors' type
   // stays, one changes its type and keeps its bytes.
   ChangedModel model("llama-tiny-f16");
@@ -67,12 +67,40 @@ TEST(BoundModelErrors, MixedElementTypesAreRefusedWithAWayOut) {
   ASSERT_EQ(tensor["dtype"], "F16");
   tensor["dtype"] = "BF16";
   model.save();
-  const BoundModel bound = BoundModel::open(model.folder());  // convert can mend it
+  const BoundModel bound = BoundModel::open(model.folder());
+  EXPECT_NO_THROW(bound.require_runnable());
+  EXPECT_EQ(bound.shape().weight_dtype, DType::kF16) << "of most bytes";
+  const WeightShape& q = *bound.shape().sublayers[3].find("q");
+  EXPECT_EQ(bound.shape().format_of(q), WeightFormat::plain(DType::kBF16));
+  const WeightShape& k = *bound.shape().sublayers[3].find("k");
+  EXPECT_EQ(bound.shape().format_of(k), WeightFormat::plain(DType::kF16));
+  ModelShape rounded = bound.shape();
+  rounded.set_weights(WeightFormat::plain(DType::kF32));
+  EXPECT_EQ(rounded.format_of(*rounded.sublayers[3].find("q")), WeightFormat::plain(DType::kF32));
+}
+
+// They lie one behind the other in memory.
+TEST(BoundModelErrors, ExpertsOfSeveralElementTypesAreRefusedWithAWayOut) {
+  ChangedModel model("mixtral-tiny");
+  std::string expert;
+  for (const auto& [name, tensor] : model.header.items())
+    if (name.find("layers.0.") != std::string::npos &&
+        name.find("experts.1.w1") != std::string::npos)
+      expert = name;
+  ASSERT_FALSE(expert.empty());
+  Json& tensor = model.header[expert];
+  const std::string halves = model.data_of(expert);
+  const Json shape = tensor["shape"];
+  model.header["__pad_old"] = tensor;
+  model.header.erase(expert);
+  model.add(expert, "BF16", shape, halves.substr(0, halves.size() / 2));
+  model.save();
+  const BoundModel bound = BoundModel::open(model.folder());
   try {
     bound.require_runnable();
     FAIL() << "runs";
   } catch (const Error& error) {
-    expect_words(error, {kQuery, "bf16", "f16", "sluice convert"});
+    expect_words(error, {expert.c_str(), "bf16", "f32", "sluice convert"});
   }
 }
 

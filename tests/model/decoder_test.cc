@@ -66,6 +66,21 @@ TEST(Decoder, RunsUpToWhereItsRotaryPositionsAreTheSame) {
   EXPECT_FLOAT_EQ(frequencies(*longrope, 1)[0], 0.5f);
 }
 
+// Up to "index_topk" keys attention chooses all of them.
+TEST(Decoder, RunsUpToWhereAttentionChoosesKeys) {
+  for (const char* type : {"deepseek_v32", "glm_moe_dsa"}) {
+    const auto sparse = model(decoder(type, {{"index_topk", 96}, {"first_k_dense_replace", 9}}));
+    EXPECT_EQ(sparse->shape().max_positions, 96) << type;
+    EXPECT_NE(sparse->shape().note.find("96 positions"), std::string::npos);
+    EXPECT_EQ(model(decoder(type, {{"first_k_dense_replace", 9}}))->shape().max_positions, 2048);
+    EXPECT_EQ(model(decoder(type, {{"index_topk", 8192}, {"first_k_dense_replace", 9}}))
+                  ->shape()
+                  .max_positions,
+              4096)
+        << "as its positions are";
+  }
+}
+
 TEST(Decoder, YarnKeepsFastPairsAndDividesSlowOnes) {
   const auto yarn = model(decoder(
       "llama",
@@ -151,8 +166,6 @@ TEST(Decoder, SizesThatAreNullFollowFromOthers) {
 TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
   const std::pair<Json, const char*> cases[] = {
       {decoder("falcon", {{"alibi", true}}), "ALiBi"},
-      {decoder("cohere", {{"use_qk_norm", true}}), "norms"},
-      {decoder("stablelm", {{"qk_layernorm", true}}), "norms"},
       {decoder("phi", {{"qk_layernorm", true}}), "norms"},
       {decoder("gemma2", {{"use_bidirectional_attention", true}}), "ahead"},
       {decoder("gemma2", {{"attn_logit_softcapping", -1}}), "attn_logit_softcapping"},

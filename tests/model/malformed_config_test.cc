@@ -40,7 +40,7 @@ bool is_refused(const std::string& text) {
 // Of families that run, and nothing is wrong with them. DeepSeek's have two layers, of which the
 // first three are dense by default: what is said of experts is of none.
 const std::set<std::string> kSound{"mistral.json", "qwen3.json", "deepseek_v3_defaults.json",
-                                   "deepseek_num_experts_both.json"};
+                                   "deepseek_num_experts_both.json", "deepseek_v32.json"};
 
 TEST(MalformedConfig, EveryCaseOfTheCollectionsIsRefused) {
   for (const char* folder : {"malformed_configs", "json_test_suite"}) {

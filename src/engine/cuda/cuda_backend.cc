@@ -26,7 +26,7 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   const auto refuse = [](const std::string& what, const std::string& mend) {
     throw Error(ErrorKind::kUser, "`device` cuda: " + what, mend);
   };
-  if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
+  if (model.has_plain(DType::kBF16) && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");
   if (compute.activations == kernels::ActivationFormat::kInt8 && !has_int8_products(model))

@@ -569,8 +569,7 @@ int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
   int64_t widest = 0;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights)
-      if (weight.kind == WeightKind::kTable)
-        widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
+      if (weight.kind == WeightKind::kTable) widest = std::max(widest, model.row_bytes(weight));
   // A small model is not charged more than a part of its size.
   const int64_t window = round_up(widest, kAlign) + kAlign;
   return std::clamp<int64_t>(model.weight_bytes() / 64 / window, 8, kGatherStagingRows) * window;

@@ -9,8 +9,6 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_bloom(const ModelConfig& config) {
-  if (config.boolean_or("apply_residual_connection_post_layernorm", false))
-    config.refuse("residuals are taken behind the norms", "such models are not read");
   DecoderTraits traits{.family = "bloom",
                        .eps = 1e-5,
                        .is_tied = true,
@@ -23,6 +21,7 @@ std::unique_ptr<FamilyModel> make_bloom(const ModelConfig& config) {
                        .is_gated = false,
                        .activation = Activation::kGeluTanh,
                        .has_alibi = true};
+  traits.adds_to_normed = config.boolean_or("apply_residual_connection_post_layernorm", false);
   const auto key = [&](const char* name, const char* other) {
     return config.has(name) ? name : other;
   };

@@ -8,10 +8,8 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_cohere(const ModelConfig& config) {
-  if (config.boolean_or("use_qk_norm", false))
-    config.refuse("heads of q and k have norms with gains of their own",
-                  "such models (Command R+) are not read");
   DecoderTraits traits = cohere_traits(config, "cohere");
+  if (config.boolean_or("use_qk_norm", false)) traits.qk_norm = QkNorm::kOwnGains;
   traits.ropes = {read_rope(config, read_head_dim(config), {.theta = 500000})};
   return make_decoder(config, std::move(traits));
 }

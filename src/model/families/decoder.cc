@@ -33,29 +33,6 @@ std::vector<float> alibi_slopes(int64_t heads) {
   return slopes;
 }
 
-// Which layers "layer_types" says to have a window; where it is absent `has_window` does.
-std::vector<bool> read_layer_types(const ModelConfig& config,
-                                   const std::function<bool(int64_t)>& has_window) {
-  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
-  const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && std::ssize(types) != layers)
-    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
-                  "mend the config.json");
-  std::vector<bool> out;
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    if (types.empty()) {
-      out.push_back(has_window(layer));
-      continue;
-    }
-    const std::string& type = types[static_cast<size_t>(layer)];
-    if (type != "sliding_attention" && type != "full_attention")
-      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
-                    "sluice knows sliding_attention and full_attention here");
-    out.push_back(type == "sliding_attention");
-  }
-  return out;
-}
-
 class Decoder final : public FamilyModel {
  public:
   Decoder(const ModelConfig& config, DecoderTraits traits) : traits_(std::move(traits)) {
@@ -153,10 +130,29 @@ class Decoder final : public FamilyModel {
     return to;
   }
 
+  void norm_one_by_one(LayerBuilder& layer, const char* role, const View& rows,
+                       int64_t heads) const {
+    const View one = layer.workspace(shape_.head_dim);
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::string gain = fmt::format("{}.{}", role, head);
+      layer.take_heads(rows, one, 1, head);
+      layer.norm({traits_.norm, gain, "", eps_}, one);
+      layer.take_heads(one, rows.columns(head * shape_.head_dim, shape_.head_dim), 1, 0);
+    }
+  }
+
   void place(LayerBuilder& layer, const DecoderLayer& kind, const Qkv& to) const {
     if (traits_.qk_norm == QkNorm::kEachHead) {
       layer.norm_heads(norm("q_norm", "q_norm.bias"), to.q, shape_.num_heads);
       layer.norm_heads(norm("k_norm", "k_norm.bias"), to.k, shape_.num_kv_heads);
+    } else if (traits_.qk_norm == QkNorm::kOwnGains) {
+      layer.norm_heads(norm("", ""), to.q, shape_.num_heads);
+      layer.scale_columns("q_norm", to.q);
+      layer.norm_heads(norm("", ""), to.k, shape_.num_kv_heads);
+      layer.scale_columns("k_norm", to.k);
+    } else if (traits_.qk_norm == QkNorm::kOwnTensors) {
+      norm_one_by_one(layer, "q_norm", to.q, shape_.num_heads);
+      norm_one_by_one(layer, "k_norm", to.k, shape_.num_kv_heads);
     } else if (traits_.qk_norm == QkNorm::kWholeWidth) {
       layer.norm(norm("q_norm", "q_norm.bias"), to.q);
       layer.norm(norm("k_norm", "k_norm.bias"), to.k);
@@ -338,6 +334,23 @@ class Decoder final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
+  float scale_of(int64_t layer) const {
+    if (!traits_.divides_by_layer) return traits_.attention_scale;
+    const float usual = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
+    const float scale = traits_.attention_scale > 0 ? traits_.attention_scale : usual;
+    return scale / static_cast<float>(layer + 1);
+  }
+
+  // What a sublayer gives; the residual stream is still its input.
+  void add_to_stream(LayerBuilder& layer, const View& x) const {
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
+    if (!traits_.adds_to_normed) return layer.add_to_hidden(x);
+    const View normed = layer.workspace(shape_.hidden_size);
+    layer.norm_hidden(norm(), normed);
+    layer.add(x, normed);
+    layer.set_hidden(x);
+  }
+
   void attention(LayerBuilder& layer) const override {
     const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
     if (kind.is_recurrent)
@@ -353,7 +366,7 @@ class Decoder final : public FamilyModel {
     place(layer, kind, qkv);
     const View attended = layer.workspace(q_cols());
     layer.attend(qkv.q, qkv.k, qkv.v, attended,
-                 {traits_.attention_scale, traits_.attention_cap, slopes_}, gate,
+                 {scale_of(layer.layer_index()), traits_.attention_cap, slopes_}, gate,
                  traits_.has_sinks ? "sinks" : "");
     if (traits_.has_output_gate) layer.gate(Activation::kSigmoid, gate, attended, attended);
     layer.linear("o", traits_.has_o_bias ? "o.bias" : "", attended, x);
@@ -367,8 +380,7 @@ class Decoder final : public FamilyModel {
       feed_forward(layer, y);
       layer.add(x, y);
     }
-    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
-    layer.add_to_hidden(x);
+    add_to_stream(layer, x);
   }
 
   void feed_forward(LayerBuilder& layer, const View& x) const {
@@ -430,8 +442,7 @@ class Decoder final : public FamilyModel {
     else
       feed_forward(layer, x);
     if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
-    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
-    layer.add_to_hidden(x);
+    add_to_stream(layer, x);
   }
 
   void head(LayerBuilder& layer) const override {
@@ -509,6 +520,13 @@ class Decoder final : public FamilyModel {
             "positions",
             rope.longest);
       }
+    if (traits_.sparse_from > 0 && traits_.sparse_from < s.max_positions) {
+      s.max_positions = traits_.sparse_from;
+      s.note = fmt::format(
+          "from {} positions on its attention chooses keys by an index, which sluice does not "
+          "compute: it runs up to there, where all keys are chosen",
+          traits_.sparse_from);
+    }
     for (DecoderLayer& layer : traits_.layers) {
       if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence
       if (layer.window == 0) layer.is_chunked = false;
@@ -560,6 +578,20 @@ Activation read_activation(const ModelConfig& config, const char* key, const cha
                 "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu, relu2 and sigmoid");
 }
 
+void name_as_gpt2(DecoderNames& names) {
+  names.prefixes = {"transformer.", ""};
+  names.layers = "h";
+  names.tokens.name = "wte";
+  names.positions.name = "wpe";
+  names.attention_norm.name = "ln_1";
+  names.qkv.name = "attn.c_attn";
+  names.o.name = "attn.c_proj";
+  names.mlp_norm.name = "ln_2";
+  names.up.name = "mlp.c_fc";
+  names.down.name = "mlp.c_proj";
+  names.norm.name = "ln_f";
+}
+
 Fused read_qkv_order(const ModelConfig& config) {
   return config.boolean_or("is_qkv_in_order", false) ? Fused::kWhole : Fused::kGroups;
 }
@@ -592,10 +624,37 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback) {
   return config.integer("sliding_window", 1, kMostPositions);
 }
 
+std::vector<bool> read_layer_types(const ModelConfig& config,
+                                   const std::function<bool(int64_t)>& has_window) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != layers)
+    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
+                  "mend the config.json");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (types.empty()) {
+      out.push_back(has_window(layer));
+      continue;
+    }
+    const std::string& type = types[static_cast<size_t>(layer)];
+    if (type != "sliding_attention" && type != "full_attention")
+      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
+                    "sluice knows sliding_attention and full_attention here");
+    out.push_back(type == "sliding_attention");
+  }
+  return out;
+}
+
 std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config) {
   if (!config.boolean_or("use_sliding_window", false)) return {};
-  const int64_t window = read_sliding_window(config, 4096);
-  const int64_t first = config.integer_or("max_window_layers", 28, 0, 4096);
+  return read_late_windows(config, 4096, 28);
+}
+
+std::vector<DecoderLayer> read_late_windows(const ModelConfig& config, int64_t window,
+                                            int64_t first) {
+  window = read_sliding_window(config, window);
+  first = config.integer_or("max_window_layers", first, 0, 4096);
   std::vector<DecoderLayer> out;
   for (const bool has_window :
        read_layer_types(config, [&](int64_t layer) { return layer >= first; }))

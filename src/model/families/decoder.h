@@ -3,6 +3,7 @@
 // stand, rotary or other positions, layers that are not alike, gated and plain MLPs, fused tensors,
 // scales. As it stands it is Llama's: pre-norm with RMSNorm, rotary positions, grouped-query
 // attention, a gated MLP with silu, Hugging Face's names.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,8 +113,9 @@ struct DecoderNames {
 /// Of a sublayer: its input, its output before it is added, or both.
 enum class NormPlace : uint8_t { kBefore, kBehind, kAround };
 /// Of q and k before they are turned
-/// (or, without gains, behind that, in layers that turn them).
-enum class QkNorm : uint8_t { kNone, kEachHead, kWholeWidth, kBehindRope };
+/// (or, without gains, behind that, in layers that turn them). Heads may have gains of their own,
+/// in one tensor or each in one.
+enum class QkNorm : uint8_t { kNone, kEachHead, kOwnGains, kOwnTensors, kWholeWidth, kBehindRope };
 /// A layer's attention and MLP: one after the other; both of the layer's input under one norm, or
 /// with a norm each.
 enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };
@@ -191,6 +193,8 @@ struct DecoderTraits {
   NormPlace place = NormPlace::kBefore;
   QkNorm qk_norm = QkNorm::kNone;
   Residual residual = Residual::kSerial;
+  /// What sublayers give is added to their normed input instead of the residual stream.
+  bool adds_to_normed = false;
 
   bool has_qkv_bias = false;
   bool has_o_bias = false;
@@ -210,7 +214,10 @@ struct DecoderTraits {
   bool has_alibi = false;            ///< and no rope
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  bool divides_by_layer = false;     ///< scores, by 1 in the first layer, by 2 in the second
   float attention_cap = 0;
+  /// Keys from which on attention chooses some, by an index that is not computed; 0: never.
+  int64_t sparse_from = 0;
   bool has_sinks = false;  ///< AttentionShape::sinks, learned
   /// q has a second head behind each: the sigmoid of these is what passes of the attended values.
   bool has_output_gate = false;
@@ -249,6 +256,8 @@ Activation read_activation(const ModelConfig& config, const char* key, const cha
 /// GGUF files have them ("is_qkv_in_order", of our own making). Errors: kFile.
 Fused read_qkv_order(const ModelConfig& config);
 
+/// Names of GPT-2's tensors.
+void name_as_gpt2(DecoderNames& names);
 /// A soft cap; 0 where config.json says null. Errors: kFile.
 float read_soft_cap(const ModelConfig& config, const char* key, double fallback);
 /// A factor. Errors: kFile where it is no number from 1e-6 to 1e6.
@@ -262,7 +271,15 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
 /// The same of families whose config.json has "use_sliding_window" and "layer_types" or
 /// "max_window_layers": one for each layer, empty where none has a window. Errors: kFile.
 std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config);
-/// Which layers "layer_types" says to have a window; where it is absent every `period`-th has none
+/// A window of the layers from "max_window_layers" on, or of those that "layer_types" says. Errors:
+/// kFile.
+std::vector<DecoderLayer> read_late_windows(const ModelConfig& config, int64_t window,
+                                            int64_t first);
+/// Which layers "layer_types" says to have a window; where it is absent `has_window` does. Errors:
+/// kFile for other types and other counts of layers.
+std::vector<bool> read_layer_types(const ModelConfig& config,
+                                   const std::function<bool(int64_t)>& has_window);
+/// The same, where it is absent every `period`-th has none
 /// (from the `period`-th on). Errors: kFile for other types and other counts of layers.
 std::vector<bool> read_window_layers(const ModelConfig& config, int64_t period);
 

@@ -95,6 +95,16 @@ class WeightLister {
       matrix->fused.tensors = names_of(sublayer, tensor, ".weight");
   }
 
+  // A gain a head, each a tensor.
+  void add_head_norms(SublayerShape& sublayer, const char* role, const TensorName& tensor,
+                      int64_t heads) const {
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::string name = fmt::format("{}.{}", tensor.name, head);
+      add(sublayer, vector(fmt::format("{}.{}", role, head), shape_.head_dim, {}),
+          {name.c_str(), nullptr}, ".weight");
+    }
+  }
+
   void add_attention(SublayerShape& sublayer) const {
     const ModelShape& s = shape_;
     const DecoderNames& names = traits_.names;
@@ -116,6 +126,16 @@ class WeightLister {
       const bool is_whole = traits_.qk_norm == QkNorm::kWholeWidth;
       add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
       add_norm(sublayer, "k_norm", is_whole ? kv_cols() : s.head_dim, names.k_norm);
+    }
+    if (traits_.qk_norm == QkNorm::kOwnTensors) {
+      add_head_norms(sublayer, "q_norm", names.q_norm, s.num_heads);
+      add_head_norms(sublayer, "k_norm", names.k_norm, s.num_kv_heads);
+    }
+    if (traits_.qk_norm == QkNorm::kOwnGains) {
+      add(sublayer, vector("q_norm", q_cols(), {}), names.q_norm, ".weight").tensor_shape = {
+          s.num_heads, s.head_dim};
+      add(sublayer, vector("k_norm", kv_cols(), {}), names.k_norm, ".weight").tensor_shape = {
+          s.num_kv_heads, s.head_dim};
     }
     if (traits_.place != NormPlace::kBefore)
       add_norm(sublayer, "post_norm", s.hidden_size, names.attention_post_norm);
@@ -279,7 +299,8 @@ class WeightLister {
     if (of.has_router_bias)
       add(sublayer, vector("router.bias", of.router.experts, {}), names.router, ".bias");
     if (of.is_corrected)
-      add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "");
+      add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "")
+          .tensor_shape = {1, of.router.experts};  // of some
     add_experts(sublayer, "experts.gate", of.width, hidden, names.expert_gate);
     add_experts(sublayer, "experts.up", of.width, hidden, names.expert_up);
     add_experts(sublayer, "experts.down", hidden, of.width, names.expert_down);

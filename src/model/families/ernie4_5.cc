@@ -20,6 +20,7 @@ std::unique_ptr<FamilyModel> make_ernie4_5(const ModelConfig& config) {
                        .has_o_bias = has_bias,
                        .has_mlp_bias = has_bias,
                        .rope = RopeLayout::kPairs};
+  if (config.text_or("model_type", "") == "paddleocr_vl_text") traits.rope = RopeLayout::kHalves;
   traits.ropes = {read_rope(config, read_head_dim(config, kHeadDim), {.theta = 5e5})};
   return make_decoder(config, std::move(traits));
 }
@@ -42,7 +43,11 @@ std::string ernie4_5_of_gguf(const GgufKeys& keys) {
 }  // namespace
 
 Family ernie4_5_family() {
-  return {"ernie4_5", make_ernie4_5, ernie4_5_presets, {"ernie4_5", ernie4_5_of_gguf}};
+  return {"ernie4_5",
+          make_ernie4_5,
+          ernie4_5_presets,
+          {"ernie4_5", ernie4_5_of_gguf},
+          {"paddleocr_vl_text"}};
 }
 
 }  // namespace sluice

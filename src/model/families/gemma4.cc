@@ -185,7 +185,8 @@ class Gemma4 final : public FamilyModel {
     s.vocab_size = config.integer_or("vocab_size", 262144, 1, 1 << 24);
     s.max_positions = config.integer_or("max_position_embeddings", 131072, 1, int64_t{1} << 31);
     window_ = config.integer_or("sliding_window", 512, 1, int64_t{1} << 31);
-    token_columns_ = config.is_null("hidden_size_per_layer_input")
+    const bool is_unified = config.text_or("model_type", "") == "gemma4_unified_text";
+    token_columns_ = is_unified || config.is_null("hidden_size_per_layer_input")
                          ? 0
                          : config.integer_or("hidden_size_per_layer_input", 256, 0, kWide);
     s.carried_columns = s.num_layers * token_columns_;
@@ -493,7 +494,11 @@ std::vector<KnownModel> gemma4_presets() {
 }  // namespace
 
 Family gemma4_family() {
-  return {"gemma4_text", make_gemma4, gemma4_presets, {"gemma4", gemma4_of_gguf}};
+  return {"gemma4_text",
+          make_gemma4,
+          gemma4_presets,
+          {"gemma4", gemma4_of_gguf},
+          {"gemma4_unified_text"}};
 }
 
 }  // namespace sluice

@@ -65,7 +65,11 @@ std::vector<KnownModel> glm4_moe_presets() {
 }  // namespace
 
 Family glm4_moe_family() {
-  return {"glm4_moe", make_glm4_moe, glm4_moe_presets, {"glm4moe", glm4_moe_of_gguf}};
+  return {"glm4_moe",
+          make_glm4_moe,
+          glm4_moe_presets,
+          {"glm4moe", glm4_moe_of_gguf},
+          {"glm4v_moe_text"}};
 }
 
 }  // namespace sluice

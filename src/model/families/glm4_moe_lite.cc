@@ -1,8 +1,4 @@
 // GLM-4.7-Flash: DeepSeek-V3's latent attention and routers, a first layer without experts.
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/latent_traits.h"
 #include "src/model/families/mixture_traits.h"
@@ -10,27 +6,6 @@
 namespace sluice {
 
 namespace {
-
-// What "first_k_dense_replace" says is not read (transformers 5.24); where "mlp_layer_types" says
-// nothing the first layer is without experts.
-std::vector<bool> read_sparse_layers(const ModelConfig& config) {
-  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
-  const std::vector<std::string> types = config.texts("mlp_layer_types");
-  std::vector<bool> out(static_cast<size_t>(layers), true);
-  out.front() = false;
-  if (types.empty()) return out;
-  if (types.size() != out.size())
-    config.refuse(
-        fmt::format("\"mlp_layer_types\" has {} entries for {} layers", types.size(), layers),
-        "mend the config.json");
-  for (size_t layer = 0; layer < types.size(); ++layer) {
-    if (types[layer] != "sparse" && types[layer] != "dense")
-      config.refuse(fmt::format("layer {} has an MLP of type \"{}\"", layer, types[layer]),
-                    "sluice knows sparse and dense here");
-    out[layer] = types[layer] == "sparse";
-  }
-  return out;
-}
 
 std::unique_ptr<FamilyModel> make_glm4_moe_lite(const ModelConfig& config) {
   const bool has_pairs = config.boolean_or("rope_interleave", true);
@@ -42,7 +17,8 @@ std::unique_ptr<FamilyModel> make_glm4_moe_lite(const ModelConfig& config) {
                        .rope = has_pairs ? RopeLayout::kPairs : RopeLayout::kHalves};
   read_latent_attention(
       config, {.query_rank = 768, .rank = 512, .key_width = 192, .value_width = 256}, traits);
-  traits.mixture_layers = read_sparse_layers(config);
+  // What "first_k_dense_replace" says is not read (transformers 5.24).
+  traits.mixture_layers = read_mlp_types(config, 1);
   if (has_mixtures(traits)) {
     Mixture mixture = read_mixture(config, {.experts = "n_routed_experts"}, 64, 4, 1536);
     read_corrected_router(config, 1.8, mixture);

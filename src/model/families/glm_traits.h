@@ -7,18 +7,24 @@ namespace sluice {
 
 /// Heads of which half is turned in pairs, gate and up in one tensor.
 inline DecoderTraits glm_traits(const ModelConfig& config, std::string family) {
-  constexpr int64_t kHeadDim = 128;
+  // Models that see have no width of their own for heads, and turn all of one where nothing is
+  // said.
+  const std::string type = config.text_or("model_type", "");
+  const bool sees = type.ends_with("_text");
+  // What theirs say of biases their classes do not read.
+  const bool has_bias = sees ? type == "glm4v_text" : config.boolean_or("attention_bias", true);
+  const int64_t head_dim = sees ? 0 : 128;
   DecoderTraits traits{.family = std::move(family),
-                       .head_dim = kHeadDim,
+                       .head_dim = head_dim,
                        .kv_heads = 2,
                        .max_positions = 131072,
                        .eps = 1.5625e-7,
-                       .has_qkv_bias = config.boolean_or("attention_bias", true),
+                       .has_qkv_bias = has_bias,
                        .fused = Fused::kRows,
                        .rope = config.boolean_or("rope_interleave", true) ? RopeLayout::kPairs
                                                                           : RopeLayout::kHalves};
   traits.names.join_gguf_rows();
-  traits.ropes = {read_rope(config, read_head_dim(config, kHeadDim), {.share = 0.5})};
+  traits.ropes = {read_rope(config, read_head_dim(config, head_dim), {.share = sees ? 1 : 0.5})};
   return traits;
 }
 

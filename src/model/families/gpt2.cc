@@ -8,9 +8,6 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_gpt2(const ModelConfig& config) {
-  if (config.boolean_or("scale_attn_by_inverse_layer_idx", false) ||
-      !config.boolean_or("scale_attn_weights", true))
-    config.refuse("scores are scaled layer by layer, or not at all", "such models are not read");
   if (config.boolean_or("add_cross_attention", false))
     config.refuse("it attends to an encoder", "sluice runs decoders");
   DecoderTraits traits{.family = "gpt2",
@@ -27,6 +24,8 @@ std::unique_ptr<FamilyModel> make_gpt2(const ModelConfig& config) {
                        .activation = read_activation(config, "activation_function", "gelu_new"),
                        .is_transposed = true,
                        .has_positions = true};
+  traits.divides_by_layer = config.boolean_or("scale_attn_by_inverse_layer_idx", false);
+  if (!config.boolean_or("scale_attn_weights", true)) traits.attention_scale = 1;
   traits.keys = {.hidden = "n_embd",
                  .intermediate = "n_inner",
                  .layers = "n_layer",
@@ -35,18 +34,7 @@ std::unique_ptr<FamilyModel> make_gpt2(const ModelConfig& config) {
                  .positions = "n_positions",
                  .eps = "layer_norm_epsilon"};
   traits.intermediate_size = 4 * config.integer("n_embd", 1, 1 << 20);
-  DecoderNames& names = traits.names;
-  names.prefixes = {"transformer.", ""};
-  names.layers = "h";
-  names.tokens.name = "wte";
-  names.positions.name = "wpe";
-  names.attention_norm.name = "ln_1";
-  names.qkv.name = "attn.c_attn";
-  names.o.name = "attn.c_proj";
-  names.mlp_norm.name = "ln_2";
-  names.up.name = "mlp.c_fc";
-  names.down.name = "mlp.c_proj";
-  names.norm.name = "ln_f";
+  name_as_gpt2(traits.names);
   return make_decoder(config, std::move(traits));
 }
 

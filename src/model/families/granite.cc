@@ -59,7 +59,11 @@ std::string granite_of_gguf(const GgufKeys& keys) {
 }  // namespace
 
 Family granite_family() {
-  return {"granite", make_granite, granite_presets, {"granite", granite_of_gguf}};
+  return {"granite",
+          make_granite,
+          granite_presets,
+          {"granite", granite_of_gguf},
+          {"granite4_vision_text", "granite_docling_text"}};
 }
 
 }  // namespace sluice

@@ -75,6 +75,12 @@ std::vector<KnownModel> llama_presets() {
 
 }  // namespace
 
-Family llama_family() { return {"llama", make_llama, llama_presets, {"llama", llama_of_gguf}}; }
+Family llama_family() {
+  return {"llama",
+          make_llama,
+          llama_presets,
+          {"llama", llama_of_gguf},
+          {"iquestcoder", "emu3_text_model"}};
+}
 
 }  // namespace sluice

@@ -18,7 +18,11 @@ int64_t read_size(const ModelConfig& config, const char* key, int64_t fallback, 
 Mixture read_mixture(const ModelConfig& config, const MixtureKeys& keys, int64_t experts,
                      int64_t chosen, int64_t width) {
   Mixture mixture;
-  mixture.router.experts = read_size(config, keys.experts, experts, RouterSpec::kMostExperts);
+  // transformers 5 saves some with the name that its own code has for it.
+  const char* const kSaved = "num_local_experts";
+  const bool is_saved = !config.has(keys.experts) && config.has(kSaved);
+  mixture.router.experts =
+      read_size(config, is_saved ? kSaved : keys.experts, experts, RouterSpec::kMostExperts);
   mixture.router.chosen = read_size(config, keys.chosen, chosen, RouterSpec::kMostExperts);
   mixture.width = read_size(config, keys.width, width, kWide);
   if (mixture.router.chosen > mixture.router.experts)
@@ -87,6 +91,28 @@ std::vector<bool> read_dense_beginning(const ModelConfig& config, int64_t fallba
                   "sluice knows mixtures in every layer but the first");
   std::vector<bool> out;
   for (int64_t layer = 0; layer < layers; ++layer) out.push_back(layer >= dense);
+  return out;
+}
+
+std::vector<bool> read_mlp_types(const ModelConfig& config, int64_t dense) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, kMostLayers);
+  const std::vector<std::string> types = config.texts("mlp_layer_types");
+  if (!types.empty() && std::ssize(types) != layers)
+    config.refuse(
+        fmt::format("\"mlp_layer_types\" has {} entries for {} layers", types.size(), layers),
+        "mend the config.json");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (types.empty()) {
+      out.push_back(layer >= dense);
+      continue;
+    }
+    const std::string& type = types[static_cast<size_t>(layer)];
+    if (type != "sparse" && type != "dense")
+      config.refuse(fmt::format("layer {} has an MLP of type \"{}\"", layer, type),
+                    "sluice knows sparse and dense here");
+    out.push_back(type == "sparse");
+  }
   return out;
 }
 

@@ -31,6 +31,8 @@ void read_gated_expert(const ModelConfig& config, int64_t width, Mixture& mixtur
 
 /// Which layers are mixtures where the first are not: "first_k_dense_replace". Errors: kFile.
 std::vector<bool> read_dense_beginning(const ModelConfig& config, int64_t fallback);
+/// The same by "mlp_layer_types"; where it is absent the first `dense` are not. Errors: kFile.
+std::vector<bool> read_mlp_types(const ModelConfig& config, int64_t dense);
 /// Whether any layer is one.
 bool has_mixtures(const DecoderTraits& traits);
 /// Where every "decoder_sparse_step"-th is one, but none of "mlp_only_layers". Errors: kFile.

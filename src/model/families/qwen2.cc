@@ -42,7 +42,11 @@ std::vector<KnownModel> qwen2_presets() { return decoder_presets(kQwen2s, kQwen2
 }  // namespace
 
 Family qwen2_family() {
-  return {"qwen2", make_qwen2, qwen2_presets, {"qwen2", qwen2_of_gguf, {"qwen2vl"}}};
+  return {"qwen2",
+          make_qwen2,
+          qwen2_presets,
+          {"qwen2", qwen2_of_gguf, {"qwen2vl"}},
+          {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"}};
 }
 
 }  // namespace sluice

@@ -18,7 +18,15 @@ std::unique_ptr<FamilyModel> make_qwen3_moe(const ModelConfig& config) {
                        .has_o_bias = has_bias,
                        .sliding_window = has_window ? read_sliding_window(config, 4096) : 0};
   traits.mixture = read_mixture(config, {}, 128, 8, 768);
-  traits.mixture->router.renormalises = config.boolean_or("norm_topk_prob", false);
+  const std::string type = config.text_or("model_type", "");
+  const bool sees = type == "qwen3_vl_moe_text";  // whose class reads no such key
+  traits.mixture->router.renormalises =
+      sees || config.boolean_or("norm_topk_prob", type == "qwen3_omni_moe_text");
+  if (sees) {
+    traits.mixture->has_turned_halves = true;
+    traits.names.gate_up_stack = {"mlp.experts.gate_up_proj", nullptr};
+    traits.names.down_stack = {"mlp.experts.down_proj", nullptr};
+  }
   traits.mixture_layers = read_sparse_step(config);
   return make_decoder(config, std::move(traits));
 }
@@ -56,7 +64,8 @@ Family qwen3_moe_family() {
   return {"qwen3_moe",
           make_qwen3_moe,
           qwen3_moe_presets,
-          {"qwen3moe", qwen3_moe_of_gguf, {"qwen3vlmoe"}}};
+          {"qwen3moe", qwen3_moe_of_gguf, {"qwen3vlmoe"}},
+          {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}};
 }
 
 }  // namespace sluice

@@ -170,7 +170,7 @@ Rope scaled(const ModelConfig* scaling, const Plain& plain) {
     scale_longrope(*scaling, plain, rope);
   else if (type == "dynamic")  // theta grows with lengths beyond those it was trained on
     rope.longest = plain.config.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 31);
-  else if (type != "default")
+  else if (type != "default" && type != "mrope")  // whose sections have one position in text
     scaling->refuse(fmt::format("rope type \"{}\" is not supported", type),
                     fmt::format("sluice knows {}", kKnown));
   return rope;

@@ -8,9 +8,6 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_stablelm(const ModelConfig& config) {
-  if (config.boolean_or("qk_layernorm", false))
-    config.refuse("heads of q and k have norms of their own",
-                  "such models (StableLM 2 12B) are not read");
   DecoderTraits traits{.family = "stablelm",
                        .max_positions = 4096,
                        .eps = 1e-5,
@@ -20,6 +17,9 @@ std::unique_ptr<FamilyModel> make_stablelm(const ModelConfig& config) {
                                        ? Residual::kParallel
                                        : Residual::kSerial,
                        .has_qkv_bias = config.boolean_or("use_qkv_bias", false)};
+  if (config.boolean_or("qk_layernorm", false)) traits.qk_norm = QkNorm::kOwnTensors;
+  traits.names.q_norm = {"self_attn.q_layernorm.norms", nullptr};
+  traits.names.k_norm = {"self_attn.k_layernorm.norms", nullptr};
   traits.keys.eps = "layer_norm_eps";
   traits.ropes = {read_rope(config, read_head_dim(config), {.share = 0.25})};
   return make_decoder(config, std::move(traits));
@@ -49,7 +49,9 @@ std::string stablelm_of_gguf(const GgufKeys& keys) {
                                                      .turns_a_part = true,
                                                      .also = {"use_parallel_residual"}});
   config["use_qkv_bias"] = keys.has_attention_bias();
-  config["qk_layernorm"] = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
+  if (keys.tensor("blk.0.attn_q_norm.weight"))
+    keys.refuse("heads of q and k have norms of their own",
+                "give the model's Hugging Face folder: of such files this is not read");
   config["use_parallel_residual"] =
       keys.boolean(keys.prefix() + "use_parallel_residual").value_or(false);
   return config.dump(2);

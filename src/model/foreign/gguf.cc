@@ -342,7 +342,7 @@ class GgufWeights final : public ForeignWeights {
     if (order.rows > 0) out.multiple = order.rows;
     // Files have routers in f32, whatever the others are.
     const bool is_plain = tensor.blocks == BlockType::kNone;
-    if (weight.is_never_quantised || weight.is_by_head || (!is_plain && !weight.may_be_quantised()))
+    if (!is_plain && !weight.may_be_quantised())
       out.format = WeightFormat::plain(plain_);
     else if (!is_plain)
       out.format = format_for(tensor.blocks);
