@@ -6,6 +6,7 @@
 #   scripts/test_arm64.sh [--quick]      # --quick: without the long tests; build/arm64 has the root and the build
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 quick=""
 case "${1:-}" in
   "") ;;

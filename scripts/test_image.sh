@@ -10,6 +10,7 @@
 # DOCKERFILE: another file in Dockerfile's place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 if [ $# -lt 1 ] || [ ! -e "$1" ]; then sed -n 6p "$0" >&2; exit 2; fi
 bare=$1
 shift

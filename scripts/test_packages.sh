@@ -12,6 +12,7 @@
 # the script fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 roots=build/roots dev='' unsigned='' packages=build/packages suites=()
 while [ $# -gt 0 ]; do
   case $1 in

@@ -6,6 +6,7 @@
 #   scripts/test_wheel.sh [PIP ARGUMENTS...]     for example -Ccmake.define.SLUICE_CUDA=OFF
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -4,6 +4,7 @@
 # slurm-client and libopenmpi-dev (apt-get install them); ends its daemons. try_slurm.sh [PROGRAM]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 program=$(realpath "${1:-build/release/bin/sluice}")
 model=$PWD/tests/fixtures/models/stories260k
 for need in slurmctld slurmd srun sbatch; do

@@ -5,6 +5,7 @@
 # try_two_machines.sh [PROGRAM [ROWS]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/fixtures.py unpack >/dev/null
 program=$(realpath "${1:-build/release/bin/sluice}")
 rows=${2:-120}
 model=$PWD/tests/fixtures/models/stories260k

@@ -31,8 +31,7 @@ std::string glm4_of_gguf(const GgufKeys& keys) {
 }  // namespace
 
 Family glm4_family() {
-  return {
-      "glm4", make_glm4, glm4_presets, {"glm4", glm4_of_gguf}, {"glm4v_text", "glm_ocr_text"}};
+  return {"glm4", make_glm4, glm4_presets, {"glm4", glm4_of_gguf}, {"glm4v_text", "glm_ocr_text"}};
 }
 
 }  // namespace sluice

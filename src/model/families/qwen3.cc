@@ -42,7 +42,8 @@ std::vector<KnownModel> qwen3_presets() { return decoder_presets(kQwen3s, kQwen3
 }  // namespace
 
 Family qwen3_family() {
-  return {"qwen3", make_qwen3, qwen3_presets, {"qwen3", qwen3_of_gguf, {"qwen3vl"}}, {"qwen3_vl_text"}};
+  return {
+      "qwen3", make_qwen3, qwen3_presets, {"qwen3", qwen3_of_gguf, {"qwen3vl"}}, {"qwen3_vl_text"}};
 }
 
 }  // namespace sluice
