@@ -197,7 +197,7 @@ TEST(FamilyConfig, OptRefusesWhatItCanNotRunNamingTheField) {
       opt_refusal(
           R"(, "activation_function": "gelu", "enable_bias": false, "word_embed_proj_dim": 32)"),
       "accepted");
-  EXPECT_NE(opt_refusal(R"(, "activation_function": "swish")").find("swish"), std::string::npos);
+  EXPECT_NE(opt_refusal(R"(, "activation_function": "tanh")").find("tanh"), std::string::npos);
   EXPECT_NE(opt_refusal(R"(, "word_embed_proj_dim": 0)").find("word_embed_proj_dim"),
             std::string::npos);
   EXPECT_NE(opt_refusal(R"(, "do_layer_norm_before": 1)").find("do_layer_norm_before"),

@@ -142,7 +142,7 @@ TEST(Gemma4, RefusesByName) {
                {{{"num_kv_shared_layers", 5}}, "no layer of its type"},
                {{{"num_kv_shared_layers", 6}}, "num_kv_shared_layers"},
                {{{"vocab_size_per_layer_input", 39}}, "vocab_size_per_layer_input"},
-               {{{"hidden_activation", "relu"}}, "hidden_activation"},
+               {{{"hidden_activation", "tanh"}}, "hidden_activation"},
                {{{"num_key_value_heads", 3}}, "KV heads"},
                {{{"global_head_dim", 7}}, "7 columns of a head"},
                {{{"per_layer_config", {{"5", {{"head_dim", 10}}}}}}, "their heads differ"},
