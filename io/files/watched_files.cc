@@ -21,9 +21,7 @@ namespace {
 FileStamp stamp_of(int fd, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) throw system_error(errno, path.string());
-  return {.device = status.st_dev,
-          .inode = status.st_ino,
-          .bytes = status.st_size,
+  return {.bytes = status.st_size,
           .written_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 

@@ -9,11 +9,9 @@
 
 namespace sluice::io {
 
-/// Which file it is, how long it is, and when it was last written: what tells whether a file is
-/// still what it was.
+/// How long a file is, and when it was last written: what tells whether it is still what it was.
+/// Some file systems number a file anew each time that it is opened, so its number tells nothing.
 struct FileStamp {
-  uint64_t device = 0;
-  uint64_t inode = 0;
   int64_t bytes = 0;
   int64_t written_ns = 0;  ///< since 1970
 
@@ -29,7 +27,7 @@ class WatchedFiles {
     FileStamp stamp;  ///< of when its headers were read
   };
   /// Opens the files. Errors: kFile, naming the file, where one can't be opened, has been written
-  /// to since `stamp`, or another file has its name now.
+  /// to since `stamp`, or another file has its name now (of another length or time).
   explicit WatchedFiles(const std::vector<File>& files);
   /// Errors: kFile, naming the file, where one was written to since `stamp`. A file whose name
   /// another has taken is as it was for those who have opened it. One fstat a file.
