@@ -309,8 +309,8 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
 void BoundModel::require_one_type() const {
   if (!mixed_types_.empty())
     throw Error(ErrorKind::kUser, mixed_types_,
-                "give all experts of a layer one element type: sluice convert MODEL STORE "
-                "--weights bf16");
+                "give all experts of a layer one element type: "
+                "sluice convert MODEL STORE --weights bf16");
 }
 
 void BoundModel::require_runnable() const { require_one_type(); }

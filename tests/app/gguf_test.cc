@@ -58,7 +58,10 @@ class WrittenModel : public GgufModel, public ::testing::WithParamInterface<Writ
 TEST_P(WrittenModel, IsTheModelThatItWasWrittenFrom) {
   const auto& [file, fixture] = GetParam();
   const fs::path store = convert(file);
-  const BoundModel original = BoundModel::open(testing::fixture_model(fixture));
+  // GPT-2's matrices lie turned in its folder.
+  const bool is_turned = std::string_view(fixture).starts_with("gpt2-");
+  const BoundModel original = BoundModel::open(
+      testing::fixture_model(is_turned ? fixture + std::string(":store") : fixture));
   const BoundModel made = BoundModel::open(store);
   ASSERT_EQ(made.shape().sublayers.size(), original.shape().sublayers.size());
   for (size_t i = 0; i < original.shape().sublayers.size(); ++i)

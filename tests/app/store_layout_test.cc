@@ -48,12 +48,13 @@ TEST_P(StoreGroups, AreEmbedTheLayersAndHead) {
   }
 }
 
-// Stacks of experts are taken apart first, and codes of other tools repacked.
+// Stacks of experts are taken apart first, codes of other tools repacked, and turned matrices
+// turned.
 std::vector<std::string> models_of_one_tensor_each() {
   std::vector<std::string> names = testing::fixture_models();
   for (std::string& name : names)
-    if (name.starts_with("gpt-oss-") || name.starts_with("llama4-") || name.ends_with("-fp8") ||
-        name.ends_with("-gguf"))
+    if (name.starts_with("gpt-oss-") || name.starts_with("gpt2-") || name.starts_with("llama4-") ||
+        name.ends_with("-fp8") || name.ends_with("-gguf"))
       name += ":store";
   return names;
 }
