@@ -263,6 +263,7 @@ TEST_F(GptqAwq, ModulesMayHaveSettingsOfTheirOwn) {
   };
   EXPECT_NE(refusal({{"+:(", Json::object()}}).find("no regular expression"), std::string::npos);
   EXPECT_NE(refusal({{".*", {{"bits", 5}}}}).find("5 bits"), std::string::npos);
+  EXPECT_NE(refusal({{".*", 5}}).find("not an object"), std::string::npos);
   EXPECT_NE(refusal({{".*", {{"rank", 5}}}}).find("rank"), std::string::npos);
   EXPECT_NE(refusal({{"-:.*fc1", Json::object()}}).find("leaves it plain"), std::string::npos);
   EXPECT_NE(refusal({{".*fc1", {{"bits", 8}}}}).find("qweight"), std::string::npos);

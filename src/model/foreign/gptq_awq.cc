@@ -213,9 +213,16 @@ class PackedWeights final : public ForeignWeights {
     matrix.steps.resize(matrix.parts.size());
   }
 
+  static bool matches(const ModuleRule& rule, const std::string& module, const PartFinder& parts) {
+    try {
+      return std::regex_search(module, rule.pattern, std::regex_constants::match_continuous);
+    } catch (const std::regex_error&) {
+      parts.refuse(".qweight", "has a name that a pattern of \"dynamic\" takes too long to match");
+    }
+  }
   const Packing& packing_of(const std::string& module, const PartFinder& parts) const {
     for (const ModuleRule& rule : rules_)
-      if (std::regex_search(module, rule.pattern, std::regex_constants::match_continuous)) {
+      if (matches(rule, module, parts)) {
         if (!rule.packing)
           parts.refuse(".qweight", "is there, though config.json's \"dynamic\" leaves it plain");
         return *rule.packing;
@@ -284,7 +291,7 @@ std::vector<ModuleRule> read_rules(const ModelConfig& settings, const Packing& p
                     kForeignMend);
     }
     if (is_plain) continue;
-    const ModelConfig own = *rules->object(key);
+    const ModelConfig own = *rules->object(key);  // keys() leaves out what is null
     own.require_known({"bits", "group_size", "sym", "desc_act", "act_group_aware", "mse",
                        "damp_percent", "static_groups"},
                       kForeignMend);
