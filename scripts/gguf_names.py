@@ -15,6 +15,8 @@ import sys
 import tempfile
 import textwrap
 
+import page_tables
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GOLDEN = json.loads((ROOT / "tests" / "fixtures" / "split_rules" / "cuts.json").read_text())
 PAGE = ROOT / "docs" / "gguf.md"
@@ -84,12 +86,7 @@ def ask(program, kind, rule):
 
 def main():
     if sys.argv[1:] in (["--write"], ["--check"]):
-        page = PAGE.read_text()
-        begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-        if sys.argv[1] == "--write":
-            PAGE.write_text(page[:begin] + tables() + page[end:])
-        elif page[begin:end] != tables():
-            sys.exit("docs/gguf.md: the tables of names are old; run scripts/gguf_names.py --write")
+        page_tables.keep(sys.argv[1], PAGE, (BEGIN, END), tables(), "gguf_names.py")
         return
     program = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "release" / "bin" / "sluice"
     counts = {}

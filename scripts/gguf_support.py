@@ -17,6 +17,8 @@ import sys
 import tempfile
 import textwrap
 
+import page_tables
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "fixtures" / "gguf_support.json"
 PAGE = ROOT / "docs" / "gguf.md"
@@ -77,12 +79,7 @@ def main():
         renew_names()
         return
     if sys.argv[1:] in (["--write"], ["--check"]):
-        page = PAGE.read_text()
-        begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-        if sys.argv[1] == "--write":
-            PAGE.write_text(page[:begin] + tables() + page[end:])
-        elif page[begin:end] != tables():
-            sys.exit("docs/gguf.md: the tables of what is read are old; run scripts/gguf_support.py --write")
+        page_tables.keep(sys.argv[1], PAGE, (BEGIN, END), tables(), "gguf_support.py")
         return
     program = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "release" / "bin" / "sluice"
     known, wrong = read_list(), 0
