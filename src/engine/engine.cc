@@ -73,6 +73,7 @@ struct Engine::Impl final : TaskRunner {
         tokens(planned.context_tokens),
         classes(planned.plan.policy, planned.plan.pass_estimates),
         stores(model, options, planned),
+        reads_weights(stores.weights->reads_in_passes()),
         record(lanes_beside(stores.device), planned.plan.classes.size()) {
     const ModelShape& shape = model.shape();
     const policy::Plan& plan = planned.plan;
@@ -156,6 +157,7 @@ struct Engine::Impl final : TaskRunner {
   ClassChooser classes;
   std::vector<PassLimits> limits;  ///< [class]
   EngineStores stores;
+  bool reads_weights;  ///< in passes, from disk
   RunRecord record;
   std::unique_ptr<StatePools> pools;
   policy::KernelTally tally;  ///< before the runner that adds to it
@@ -267,10 +269,9 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
     return classes.choose(taken.prefill_tokens + taken.decode_tokens);
   });
   // Weights that stay where they are computed were read before the first pass.
-  tokens.begin_pass(sink, pass.prefill_tokens > 0,
-                    stores.weights->reads_in_passes()
-                        ? [this] { stores.weights->check_unchanged(); }
-                        : std::function<void()>());
+  tokens.begin_pass(
+      sink, pass.prefill_tokens > 0,
+      reads_weights ? [this] { stores.weights->check_unchanged(); } : std::function<void()>());
   stores.hidden->begin_pass(pass.micro_batches);
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = batcher->has_more();
