@@ -1,40 +1,16 @@
 // GPT-2: learned positions, matrices that checkpoints have transposed, q, k and v in one.
-#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/gguf_decoder.h"
+#include "src/model/families/gpt2_traits.h"
 
 namespace sluice {
 
 namespace {
 
 std::unique_ptr<FamilyModel> make_gpt2(const ModelConfig& config) {
-  if (config.boolean_or("add_cross_attention", false))
-    config.refuse("it attends to an encoder", "sluice runs decoders");
-  DecoderTraits traits{.family = "gpt2",
-                       .max_positions = 1024,
-                       .eps = 1e-5,
-                       .is_tied = true,
-                       .norm = NormKind::kLayer,
-                       .has_norm_bias = true,
-                       .has_qkv_bias = true,
-                       .has_o_bias = true,
-                       .has_mlp_bias = true,
-                       .fused = Fused::kWhole,
-                       .is_gated = false,
-                       .activation = read_activation(config, "activation_function", "gelu_new"),
-                       .is_transposed = true,
-                       .has_positions = true};
+  DecoderTraits traits = gpt2_traits(config, "gpt2", "gelu_new");
+  traits.is_transposed = true;
   traits.divides_by_layer = config.boolean_or("scale_attn_by_inverse_layer_idx", false);
-  if (!config.boolean_or("scale_attn_weights", true)) traits.attention_scale = 1;
-  traits.keys = {.hidden = "n_embd",
-                 .intermediate = "n_inner",
-                 .layers = "n_layer",
-                 .heads = "n_head",
-                 .kv_heads = nullptr,
-                 .positions = "n_positions",
-                 .eps = "layer_norm_epsilon"};
-  traits.intermediate_size = 4 * config.integer("n_embd", 1, 1 << 20);
-  name_as_gpt2(traits.names);
   return make_decoder(config, std::move(traits));
 }
 
