@@ -37,7 +37,7 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
   if (checkpoint.format() == io::CheckpointFormat::kGguf)
     wanted = weight.gguf.name;  // else its names
   if (wanted.empty()) {
-    constexpr size_t kMostNames = 4;  // of those that models have alone
+    constexpr size_t kMostNames = 4;  // the first names are not behind a larger model's
     const size_t named = std::min(weight.names.size(), kMostNames);
     wanted =
         fmt::format("{}", fmt::join(weight.names.begin(),

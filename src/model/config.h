@@ -41,8 +41,8 @@ class ModelConfig {
   std::vector<std::string> texts(std::string_view key) const;
   /// A nested object (rope_scaling), or nothing when absent or null.
   std::optional<ModelConfig> object(std::string_view key) const;
-  /// The same with values of this config: of all `winning` keys that are here, and of those
-  /// `filling` ones that the object lacks.
+  /// The same with values of this config: they take the object's place for `winning` keys, and for
+  /// `filling` keys where the object lacks one.
   std::optional<ModelConfig> object(std::string_view key,
                                     std::initializer_list<std::string_view> winning,
                                     std::initializer_list<std::string_view> filling) const;

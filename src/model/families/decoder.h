@@ -271,8 +271,8 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
 /// The same of families whose config.json has "use_sliding_window" and "layer_types" or
 /// "max_window_layers": one for each layer, empty where none has a window. Errors: kFile.
 std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config);
-/// A window of the layers from "max_window_layers" on, or of those that "layer_types" says. Errors:
-/// kFile.
+/// A window of the layers from "max_window_layers" on, or of the layers that "layer_types" names.
+/// Errors: kFile.
 std::vector<DecoderLayer> read_late_windows(const ModelConfig& config, int64_t window,
                                             int64_t first);
 /// Which layers "layer_types" says to have a window; where it is absent `has_window` does. Errors:

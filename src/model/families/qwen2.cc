@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5: the gated decoder with biases of q, k and v. Windows are off in the models
-// that were released. Files of those that see say how the pairs of a head are shared among the
+// that were released. Files of models that see say how the pairs of a head are shared among the
 // sides of a picture: text turns all of them alike.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"

@@ -35,8 +35,8 @@ class TransposedDecoder final : public ForeignDecoder {
 };
 
 constexpr const char* kPart = ".stack";
-constexpr int64_t kCacheLine =
-    64;  // of a weight's row: pieces that are made beside each other share none
+// Bytes: pieces of a row that are made beside each other share none.
+constexpr int64_t kCacheLine = 64;
 
 ForeignMatrix turned(const io::TensorEntry& tensor, const WeightShape& weight,
                      const FusedRows& rows) {
