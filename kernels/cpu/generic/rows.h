@@ -1,6 +1,7 @@
 #pragma once
 // Norms, activations, softmax and conversions of rows.
 #include "kernels/cpu/generic/vector.h"
+#include "src/base/activation.h"
 
 namespace sluice::kernels {
 namespace {
