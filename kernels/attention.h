@@ -20,8 +20,8 @@ struct AttentionShape {
   int num_kv_heads = 0;  ///< divides num_heads
   int head_dim = 0;
   int page_tokens = 0;
-  float scale = 0;                  ///< of q k, usually 1 / sqrt(head_dim)
-  KvFormat kv_dtype = DType::kF32;  ///< f32, f16, bf16, int8 or int4
+  float scale = 0;  ///< of q k, usually 1 / sqrt(head_dim)
+  KvFormat kv_dtype = DType::kF32;
   int sliding_window = 0;  ///< a position attends itself and the window - 1 before it; 0: all
   /// Share of the visible positions whose values count, those of the highest scores (ties: the
   /// first), for each head and token; their weights sum to 1 (sparse attention of FlexGen,
@@ -47,6 +47,23 @@ struct AttentionShape {
 
   /// Of a page: K and V of each KV head, or one for both.
   int page_heads() const noexcept { return (has_values ? 2 : 1) * num_kv_heads; }
+  /// How the K (0) or V (1) of a head are stored.
+  KvRows rows_of(bool is_value) const noexcept {
+    return is_value ? kv_dtype.values() : kv_dtype.keys();
+  }
+  /// Bytes of a KV head in a page of one layer.
+  int64_t head_bytes() const noexcept {
+    return page_tokens *
+           (has_values ? kv_dtype.pair_bytes(head_dim) : kv_dtype.keys().row_bytes(head_dim));
+  }
+  /// Bytes of such a page.
+  int64_t page_bytes() const noexcept { return num_kv_heads * head_bytes(); }
+  /// Where in a page the K (0) or V (1) of a KV head begins; where keys are the values too, the
+  /// same.
+  int64_t head_offset(int kv_head, bool is_value) const noexcept {
+    const int64_t keys = page_tokens * kv_dtype.keys().row_bytes(head_dim);
+    return kv_head * head_bytes() + (is_value && has_values ? keys : 0);
+  }
 };
 
 /// The tokens of one sequence that attend together.

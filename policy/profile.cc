@@ -89,6 +89,8 @@ void validate_link(const Profile& profile, const Link& link, const std::string& 
 const AttentionRate& attention_row(const Processor& processor, KvFormat kv_dtype) {
   for (const AttentionRate& row : processor.attention)
     if (row.kv_dtype == kv_dtype) return row;
+  // Profiles of before int4 values beside int8 keys: the keys are two thirds of what is read.
+  if (kv_dtype == kInt8KeysInt4Values) return attention_row(processor, KvFormat(KvEncoding::kInt8));
   // Bytes a second hardly differ from one type to another: one as wide, else any plain one.
   const int64_t bits = kv_dtype.is_quantised() ? 16 : dtype_bytes(kv_dtype.dtype) * 8;
   for (const AttentionRate& row : processor.attention)

@@ -33,6 +33,7 @@ ROWS = [
     ("int4 g128, clipped", "int4-g128", "clip", []),
     ("int4 g64 with int8 activations (W4A8)", "int4", "clip", ["--activations", "int8"]),
     ("f32 weights, KV int8", None, "clip", ["--kv-dtype", "int8"]),
+    ("f32 weights, KV k8v4 (keys int8, values int4)", None, "clip", ["--kv-dtype", "k8v4"]),
     ("f32 weights, KV int4", None, "clip", ["--kv-dtype", "int4"]),
     ("f32 weights, KV int4, the newest 32 tokens f16", None, "clip", ["--kv-dtype", "int4", "--kv-recent", "32"]),
     ("f32 weights, KV int4, the newest 128 tokens f16", None, "clip", ["--kv-dtype", "int4", "--kv-recent", "128"]),

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <map>
-#include <set>
 
 #include "kernels/quantise.h"
 #include "src/app/machine.h"
@@ -12,26 +10,6 @@
 #include "src/text/utf8.h"
 
 namespace sluice::tools {
-
-std::vector<std::string> normalise_arguments(int argc, char** argv) {
-  static const std::map<std::string, std::string> spellings{
-      {"-ctk", "--kv-dtype"},       {"-ctv", "--kv-dtype"}, {"-ngl", "--n-gpu-layers"},
-      {"-ot", "--override-tensor"}, {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},
-      {"-lm", "--load-mode"},       {"-pp", "--pp"},        {"-tg", "--tg"}};
-  std::vector<std::string> out;
-  for (int i = 1; i < argc; ++i) {
-    const auto it = spellings.find(argv[i]);
-    out.push_back(it == spellings.end() ? argv[i] : it->second);
-  }
-  // A command of two words.
-  static const std::set<std::pair<std::string, std::string>> pairs{
-      {"bench", "serve"}, {"bench", "throughput"}, {"bench", "latency"}, {"batch", "merge"}};
-  if (out.size() > 1 && pairs.contains({out[0], out[1]})) {
-    out[1] = out[0] + "-" + out[1];
-    out.erase(out.begin());
-  }
-  return out;
-}
 
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag) {
   std::vector<int32_t> ids;

@@ -11,8 +11,6 @@
 
 namespace sluice::tools {
 
-/// -ctk, -ctv, -ngl, -ot, ... to their long names.
-std::vector<std::string> normalise_arguments(int argc, char** argv);
 /// "1,2,3" to ids. Errors: kUser naming the flag.
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
 /// A whole text file (a pipe will do), or standard input for "-". Errors: kFile, for more than

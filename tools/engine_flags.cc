@@ -110,7 +110,7 @@ void add_policy(CLI::App& parser, EngineFlags& flags) {
       ->group(policies);
   parser
       .add_option("--page-tokens", flags.page_tokens,
-                  "tokens of a KV page (default: 16, of int8 and int4 KV 64)")
+                  "tokens of a KV page (default: 16, of quantised KV 64)")
       ->group(policies);
 }
 
@@ -141,12 +141,13 @@ void add_machine(CLI::App& parser, EngineFlags& flags) {
       ->group(machine);
   parser
       .add_option("--kv-dtype,--kv", flags.kv_dtype,
-                  "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
+                  "f32, f16, bf16, int8, k8v4 (keys in int8, values in int4) or int4; default: "
+                  "as the weights that are not quantised")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "k8v4", "int4"}))
       ->group(machine);
   parser
       .add_option("--kv-recent", flags.kv_recent,
-                  "with int8 or int4 KV: newest tokens of each sequence that stay in 16 bits")
+                  "with quantised KV: newest tokens of each sequence that stay in 16 bits")
       ->group(machine);
   parser.add_option("--io", flags.io, "auto, uring, pread or buffered")
       ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "src/base/system_error.h"
-#include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
 #include "tools/interface.h"
 #include "tools/interrupts.h"
 #include "tools/nearest.h"
 #include "tools/output.h"
+#include "tools/spellings.h"
 
 namespace {
 

@@ -351,9 +351,10 @@ std::vector<FormatChoice> allowed_choices(const std::vector<std::string>& allow)
              parse_kv_format(format)->is_quantised())
       kvs.push_back(parse_kv_format(format));
     else
-      throw Error(ErrorKind::kUser, fmt::format("--allow {}: nothing of that name", one),
-                  "int4-weights, int8-weights, nf4-weights, fp8-weights, int8-kv, int4-kv, or with "
-                  "a group (int4-g128-weights)");
+      throw Error(
+          ErrorKind::kUser, fmt::format("--allow {}: nothing of that name", one),
+          "int4-weights, int8-weights, nf4-weights, fp8-weights, int8-kv, k8v4-kv, int4-kv, "
+          "or with a group (int4-g128-weights)");
   }
   std::vector<FormatChoice> choices;
   for (const auto& weight : weights)
@@ -681,8 +682,9 @@ Command add_plan(CLI::App& program) {
       ->check(CLI::Range(1e-6, 1.0));
   parser
       ->add_option("--kv-dtype,--kv", flags->kv_dtype,
-                   "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
+                   "f32, f16, bf16, int8, k8v4 (keys in int8, values in int4) or int4; default: "
+                   "as the weights that are not quantised")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "k8v4", "int4"}));
   parser
       ->add_option("--allow", flags->allow,
                    "formats that the plan may choose when they are faster: int4-weights, int4-kv, "

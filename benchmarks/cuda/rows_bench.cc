@@ -56,7 +56,7 @@ BENCHMARK(norm_with_residual)
     ->Iterations(5);
 
 const KvFormat kKvFormats[] = {DType::kF16, KvFormat(KvEncoding::kInt8),
-                               KvFormat(KvEncoding::kInt4)};
+                               KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values};
 
 // Arguments: type of KV, rows; each row into a page of its own, as sequences of single tokens do.
 void kv_write(benchmark::State& state) {
@@ -68,8 +68,7 @@ void kv_write(benchmark::State& state) {
   shape.page_tokens = static_cast<int>(shape.kv_dtype.page_tokens());
   const int64_t rows = state.range(1);
   const int64_t cols = int64_t{shape.num_kv_heads} * shape.head_dim;
-  const int64_t page_bytes = 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
-                             shape.kv_dtype.row_bytes(shape.head_dim);
+  const int64_t page_bytes = shape.page_bytes();
   CudaDevice device(0, 0);
   const cuda::Stream stream = device.compute_stream();
   const auto take = [&](int64_t bytes) { return device.memory().allocate(bytes, "operands"); };
@@ -94,8 +93,7 @@ void kv_write(benchmark::State& state) {
     };
     state.SetIterationTime(stopwatch.of_kernels(16, write).value);
   }
-  state.SetBytesProcessed(state.iterations() * rows *
-                          (cols * 8 + 2 * shape.num_kv_heads * shape.kv_dtype.row_bytes(128)));
+  state.SetBytesProcessed(state.iterations() * rows * (cols * 8 + page_bytes / shape.page_tokens));
   state.SetLabel(kv_format_name(shape.kv_dtype));
 }
 BENCHMARK(kv_write)

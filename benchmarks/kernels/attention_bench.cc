@@ -27,11 +27,6 @@ AttentionShape shape_of(int heads, int kv_heads, KvFormat dtype) {
   return shape;
 }
 
-int64_t page_bytes(const AttentionShape& shape) {
-  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
-         shape.kv_dtype.row_bytes(shape.head_dim);
-}
-
 struct Batch {
   Batch(const AttentionShape& shape, int64_t sequences, int32_t context, int32_t count)
       : row(int64_t{shape.num_heads} * shape.head_dim),
@@ -51,7 +46,7 @@ struct Batch {
     scratch.resize(static_cast<size_t>(kernels::attention_scratch_floats(shape, loop_threads())));
   }
   void run(const AttentionShape& shape) {
-    for (const std::byte*& page : pages) page = WeightPool::instance().next(page_bytes(shape));
+    for (const std::byte*& page : pages) page = WeightPool::instance().next(shape.page_bytes());
     kernels::attention(shape, list, scratch.data(), static_cast<int64_t>(scratch.size()));
   }
   int64_t row;
@@ -73,7 +68,7 @@ void decode(benchmark::State& state, KvFormat dtype, float sparsity = 1) {
   for (auto _ : state) batch.run(shape);
   const double seconds = (now_seconds() - start) / static_cast<double>(state.iterations());
   const auto bytes =
-      static_cast<double>(page_bytes(shape) * static_cast<int64_t>(batch.pages.size()));
+      static_cast<double>(shape.page_bytes() * static_cast<int64_t>(batch.pages.size()));
   state.counters["GB/s"] = bytes / seconds / 1e9;
   state.counters["of_read"] = bytes / seconds / read_rate;
 }
@@ -116,6 +111,7 @@ void decode_bf16(benchmark::State& state) { decode(state, DType::kBF16); }
 void decode_f16(benchmark::State& state) { decode(state, DType::kF16); }
 void decode_f32(benchmark::State& state) { decode(state, DType::kF32); }
 void decode_int8(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt8)); }
+void decode_k8v4(benchmark::State& state) { decode(state, kInt8KeysInt4Values); }
 void decode_int4(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt4)); }
 void decode_sparse(benchmark::State& state) { decode(state, DType::kBF16, 0.1f); }
 void decode_sparse_int4(benchmark::State& state) {

@@ -228,7 +228,7 @@ namespace {
 // A row of codes to its place among the turned ones of its head.
 void put_codes(const AttentionShape& shape, bool is_value, int64_t in_page, const std::byte* row,
                std::byte* head) noexcept {
-  const int64_t bytes = shape.kv_dtype.code_bytes(shape.head_dim);
+  const int64_t bytes = shape.rows_of(is_value).code_bytes(shape.head_dim);
   if (is_value) {
     for (int64_t i = 0; i < bytes; ++i)
       head[value_code_offset(bytes, shape.page_tokens, in_page, i)] = row[i];
@@ -242,18 +242,17 @@ void put_codes(const AttentionShape& shape, bool is_value, int64_t in_page, cons
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept {
   const Variant& variant = active_variant();
-  const KvFormat& format = shape.kv_dtype;
-  const int64_t row_bytes = format.code_bytes(shape.head_dim);
-  const int64_t head_bytes = shape.page_tokens * format.row_bytes(shape.head_dim);
   constexpr int64_t kShareTokens = 32;
   deal_each(count, kShareTokens, [&](int64_t i) {
     const int32_t position = first_position + static_cast<int32_t>(i);
     const int64_t in_page = position % shape.page_tokens;
     for (int head = 0; head < shape.page_heads(); ++head) {
       const bool is_value = shape.has_values && head % 2 == 1;
-      const int64_t kv_head = shape.has_values ? head / 2 : head;
+      const int kv_head = shape.has_values ? head / 2 : head;
       const float* from = (is_value ? v : k) + i * stride + kv_head * shape.head_dim;
-      std::byte* to = pages[position / shape.page_tokens] + head * head_bytes;
+      std::byte* to = pages[position / shape.page_tokens] + shape.head_offset(kv_head, is_value);
+      const KvRows format = shape.rows_of(is_value);
+      const int64_t row_bytes = format.code_bytes(shape.head_dim);
       if (!format.is_quantised()) {
         variant.from_f32(format.dtype, from, to + in_page * row_bytes, shape.head_dim);
         continue;

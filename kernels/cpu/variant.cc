@@ -33,7 +33,10 @@ int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
                         (2 + kAttentionLanes) * rows + (rows + 1) * sparse_stride(shape);
   if (!shape.kv_dtype.is_quantised()) return plain;
   return plain + rows * KvFormat::kMostHeadDim / KvFormat::kGroup +
-         2 * kAttentionChunk * shape.kv_dtype.code_bytes(shape.head_dim) / 4;
+         kAttentionChunk *
+             (shape.kv_dtype.keys().code_bytes(shape.head_dim) +
+              shape.kv_dtype.values().code_bytes(shape.head_dim)) /
+             4;
 }
 
 }  // namespace sluice::kernels

@@ -186,7 +186,7 @@ struct Variant {
   void (*attend)(const AttentionShape& shape, const AttentionItem& item, float* scratch);
   /// One token's K or V of one head: a row of codes, and f16 scales and minima, those of group g at
   /// scales + g * stride and stride / 2 behind it.
-  void (*kv_quantise)(const KvFormat& format, const float* from, int head_dim, std::byte* codes,
+  void (*kv_quantise)(const KvRows& format, const float* from, int head_dim, std::byte* codes,
                       std::byte* scales, int64_t stride);
 };
 

@@ -99,6 +99,7 @@ void with_kernel(const kernels::AttentionShape& shape, const Visit& visit) {
     case KvKind::kBF16: return with_dim(Constant<KvKind::kBF16>());
     case KvKind::kInt8: return with_dim(Constant<KvKind::kInt8>());
     case KvKind::kInt4: return with_dim(Constant<KvKind::kInt4>());
+    case KvKind::kInt8Int4: return with_dim(Constant<KvKind::kInt8Int4>());
   }
 }
 

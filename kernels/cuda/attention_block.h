@@ -31,9 +31,10 @@ class AttentionBlock {
     static constexpr int kSharedBytes = kSumsAt + kWarps * kFewRows * 2 * 4;
     // K and V of a tile, or their codes and scales.
     static constexpr int kTurnBytes =
-        (Tiles::kIsPlain ? 2 * kTile * kDim * 2 : 2 * Tiles::kCodesBytes) / kWarps;
-    static constexpr int kAheadBytes =
-        Tiles::kIsPlain ? kTurnBytes : kTurnBytes / 2 * Tiles::kParts;
+        (Tiles::kIsPlain ? 2 * kTile * kDim * 2
+                         : Tiles::template kCodesBytes<0> + Tiles::template kCodesBytes<1>) /
+        kWarps;
+    static constexpr int kAheadBytes = Tiles::kIsPlain ? kTurnBytes : Tiles::kStagedBytes / kWarps;
     // Codes are decoded beside what a tile of rows keeps in registers.
     static constexpr int kPlannedBlocks =
         most_attention_blocks(kDim) - (kHasFewRows || !Tiles::kIsStaged ? 0 : 1);
@@ -100,13 +101,13 @@ class AttentionBlock {
 
   // V comes while K is used, and the next K while V is.
   SLUICE_DEVICE void run_loaded() {
-    tiles_.load(0, item_.begin, 0, k_);
+    tiles_.template load<0>(item_.begin, 0, k_);
     int buffer = 0;
     for (int begin = item_.begin; begin < item_.end; begin += kTile) {
       const bool is_last = begin + kTile >= item_.end;
       copy_async_wait<0>();
       block_sync();  // K is there, and V of the tile before has been used
-      tiles_.load(1, begin, buffer, v_);
+      tiles_.template load<1>(begin, buffer, v_);
       RowPlace next{};
       if (!is_last) next = tiles_.find(begin + kTile);
       score(begin);
@@ -114,7 +115,7 @@ class AttentionBlock {
       if (!is_last) tiles_.keep(buffer, next);
       block_sync();  // K has been used
       if (!is_last) {
-        tiles_.load(0, begin + kTile, buffer, k_);
+        tiles_.template load<0>(begin + kTile, buffer, k_);
         copy_async_wait<1>();
       } else {
         copy_async_wait<0>();
@@ -126,7 +127,7 @@ class AttentionBlock {
 
   // Codes of the next tile come while the rows of this one are used.
   SLUICE_DEVICE void run_staged() {
-    tiles_.stage(0, item_.begin, 0);
+    tiles_.template stage<0>(item_.begin, 0);
     int buffer = 0;
     for (int begin = item_.begin; begin < item_.end; begin += kTile) {
       const bool is_last = begin + kTile >= item_.end;
@@ -134,13 +135,13 @@ class AttentionBlock {
       block_sync();  // the codes are there, and the rows of the tile before have been used
       RowPlace next{};
       if (!is_last) next = tiles_.find(begin + kTile);
-      if (tiles_.clear_end(begin)) block_sync();
-      tiles_.decode(0, k_);
-      tiles_.decode(1, v_);
+      if (tiles_.template clear_end<0>(begin)) block_sync();
+      tiles_.template decode<0>(k_);
+      tiles_.template decode<1>(v_);
       buffer ^= 1;
       if (!is_last) tiles_.keep(buffer, next);
       block_sync();
-      if (!is_last) tiles_.stage(0, begin + kTile, buffer);
+      if (!is_last) tiles_.template stage<0>(begin + kTile, buffer);
       score(begin);
       add_values(begin);
     }
@@ -148,28 +149,29 @@ class AttentionBlock {
 
   // Codes of V come while the rows of K are used, and those of the next K while V's are.
   SLUICE_DEVICE void run_in_turn() {
-    tiles_.stage(0, item_.begin, 0);
+    tiles_.template stage<0>(item_.begin, 0);
     int buffer = 0;
     for (int begin = item_.begin; begin < item_.end; begin += kTile) {
       const bool is_last = begin + kTile >= item_.end;
       RowPlace next{};
       if (!is_last) next = tiles_.find(begin + kTile);
-      decode_part(0, begin, k_);
-      tiles_.stage(1, begin, buffer);
+      decode_part<0>(begin, k_);
+      tiles_.template stage<1>(begin, buffer);
       score(begin);
       buffer ^= 1;
       if (!is_last) tiles_.keep(buffer, next);
-      decode_part(1, begin, v_);
-      if (!is_last) tiles_.stage(0, begin + kTile, buffer);
+      decode_part<1>(begin, v_);
+      if (!is_last) tiles_.template stage<0>(begin + kTile, buffer);
       add_values(begin);
     }
   }
 
-  SLUICE_DEVICE void decode_part(int is_value, int begin, uint16_t* to) {
+  template <int kIsValue>
+  SLUICE_DEVICE void decode_part(int begin, uint16_t* to) {
     copy_async_wait<0>();
     block_sync();  // the codes are there, and the rows of the tile before have been used
-    if (tiles_.clear_end(begin)) block_sync();
-    tiles_.decode(is_value, to);
+    if (tiles_.template clear_end<kIsValue>(begin)) block_sync();
+    tiles_.template decode<kIsValue>(to);
     block_sync();
   }
 

@@ -76,8 +76,9 @@ SLUICE_DEVICE void rotate_head(float* head, const Rotation& rotation, float posi
 // A warp has a head of K or V of a row, or one of Q that is rotated; a block has several of a row.
 template <KvKind kKind>
 SLUICE_KERNEL(kWriteThreads)
-kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, const float* v,
-                int64_t stride, const KvPlace* places, int64_t page_offset, Rotation rotation) {
+kv_write_kernel(kernels::AttentionShape shape, int64_t key_bytes, int64_t value_bytes, float* k,
+                const float* v, int64_t stride, const KvPlace* places, int64_t page_offset,
+                Rotation rotation) {
   const int64_t row = block_x();
   const KvPlace place = places[row];
   const bool rotates = rotation.rotary_dim > 0;
@@ -98,9 +99,13 @@ kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, cons
   }
   if (!place.page) return;
   const float* from = is_key ? k + at : v + at;
-  std::byte* head = place.page + page_offset + int64_t{i} * shape.page_tokens * row_bytes;
-  if (kKind == KvKind::kInt8 || kKind == KvKind::kInt4) {
-    write_quantised<kKind>(shape, from, !is_key, head, place.in_page);
+  std::byte* head =
+      place.page + page_offset + i / parts * (key_bytes + value_bytes) + (is_key ? 0 : key_bytes);
+  if constexpr (kKind != KvKind::kF16 && kKind != KvKind::kBF16) {
+    if (is_key)
+      write_quantised<kKeysOf<kKind>>(shape, from, false, head, place.in_page);
+    else
+      write_quantised<kValuesOf<kKind>>(shape, from, true, head, place.in_page);
     return;
   }
   auto* to = reinterpret_cast<uint16_t*>(head) + int64_t{place.in_page} * shape.head_dim;
@@ -113,18 +118,21 @@ void kv_write(const kernels::AttentionShape& shape, float* k, const float* v, in
               const KvPlace* places, int64_t page_offset, int64_t rows, const Rotation& rotation,
               Stream stream) {
   if (rows == 0) return;
-  const int64_t row_bytes = shape.kv_dtype.row_bytes(shape.head_dim);
+  const int64_t key_bytes = shape.page_tokens * shape.kv_dtype.keys().row_bytes(shape.head_dim);
+  const int64_t value_bytes = shape.head_bytes() - key_bytes;  // of a head in a page
   const int heads = shape.page_heads() + (rotation.rotary_dim > 0 ? shape.num_heads : 0);
   constexpr int kHeads = kWriteThreads / kWarp;  // of a block
   const auto run = [&](auto kernel) {
     launch("kv_write", kernel, {static_cast<int>(rows), (heads + kHeads - 1) / kHeads},
-           kWriteThreads, 0, stream, shape, row_bytes, k, v, stride, places, page_offset, rotation);
+           kWriteThreads, 0, stream, shape, key_bytes, value_bytes, k, v, stride, places,
+           page_offset, rotation);
   };
   switch (kind_of(shape.kv_dtype)) {
     case KvKind::kF16: return run(kv_write_kernel<KvKind::kF16>);
     case KvKind::kBF16: return run(kv_write_kernel<KvKind::kBF16>);
     case KvKind::kInt8: return run(kv_write_kernel<KvKind::kInt8>);
     case KvKind::kInt4: return run(kv_write_kernel<KvKind::kInt4>);
+    case KvKind::kInt8Int4: return run(kv_write_kernel<KvKind::kInt8Int4>);
   }
 }
 

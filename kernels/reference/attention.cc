@@ -12,15 +12,10 @@
 namespace sluice::kernels::reference {
 
 namespace {
-// Byte offset of K (0) or V (1) of one head in a page.
-int64_t head_offset(const AttentionShape& shape, int is_value, int head) {
-  const int64_t place = shape.has_values ? int64_t{head} * 2 + is_value : int64_t{head};
-  return place * shape.page_tokens * shape.kv_dtype.row_bytes(shape.head_dim);
-}
-
 // Where the f16 scale (0) or minimum (1) of a group of the row at `in_page` lies in its head.
-int64_t scale_offset(const AttentionShape& shape, int64_t group, int is_minimum, int64_t in_page) {
-  return shape.page_tokens * shape.kv_dtype.code_bytes(shape.head_dim) +
+int64_t scale_offset(const AttentionShape& shape, int is_value, int64_t group, int is_minimum,
+                     int64_t in_page) {
+  return shape.page_tokens * shape.rows_of(is_value).code_bytes(shape.head_dim) +
          ((group * 2 + is_minimum) * shape.page_tokens + in_page) * 2;
 }
 
@@ -31,9 +26,10 @@ struct CodePlace {
   int shift;
 };
 CodePlace code_place(const AttentionShape& shape, int is_value, int64_t in_page, int d) {
-  const bool is_int8 = shape.kv_dtype.encoding == KvEncoding::kInt8;
+  const KvRows rows = shape.rows_of(is_value);
+  const bool is_int8 = rows.encoding == KvEncoding::kInt8;
   const int64_t byte = is_int8 ? d : d / 32 * 16 + d % 16;
-  const int64_t code_bytes = shape.kv_dtype.code_bytes(shape.head_dim);
+  const int64_t code_bytes = rows.code_bytes(shape.head_dim);
   return {is_value ? value_code_offset(code_bytes, shape.page_tokens, in_page, byte)
                    : key_code_offset(code_bytes, shape.page_tokens, in_page, byte),
           is_int8 || d % 32 < 16 ? 0 : 4};
@@ -42,7 +38,7 @@ CodePlace code_place(const AttentionShape& shape, int is_value, int64_t in_page,
 // Queries beside int4 keys, as whole numbers of up to 7 bits of the largest of their group.
 std::vector<float> rounded_queries(const AttentionShape& shape, const float* q) {
   std::vector<float> out(q, q + shape.head_dim);
-  if (shape.kv_dtype.encoding != KvEncoding::kInt4) return out;
+  if (shape.kv_dtype.key_encoding != KvEncoding::kInt4) return out;
   for (size_t begin = 0; begin < out.size(); begin += KvFormat::kGroup) {
     const size_t end = std::min(out.size(), begin + KvFormat::kGroup);
     float largest = 0;
@@ -66,18 +62,18 @@ std::vector<float> dequantised_row(const AttentionShape& shape, const std::byte*
   for (int d = 0; d < shape.head_dim; ++d) {
     const CodePlace place = code_place(shape, is_value, in_page, d);
     int code = static_cast<int>(head[place.byte]) >> place.shift;
-    if (shape.kv_dtype.encoding == KvEncoding::kInt4) code &= 15;
+    if (shape.rows_of(is_value).encoding == KvEncoding::kInt4) code &= 15;
     const int64_t group = d / KvFormat::kGroup;
-    row.push_back(read_f16(head + scale_offset(shape, group, 0, in_page)) *
+    row.push_back(read_f16(head + scale_offset(shape, is_value, group, 0, in_page)) *
                       static_cast<float>(code) +
-                  read_f16(head + scale_offset(shape, group, 1, in_page)));
+                  read_f16(head + scale_offset(shape, is_value, group, 1, in_page)));
   }
   return row;
 }
 
 void quantise_row(const AttentionShape& shape, const float* from, std::byte* head, int is_value,
                   int64_t in_page) {
-  const KvFormat& format = shape.kv_dtype;
+  const KvRows format = shape.rows_of(is_value);
   const int64_t elements = format.code_bytes(shape.head_dim) * (format.levels() == 15 ? 2 : 1);
   for (int d = 0; d < elements; ++d) head[code_place(shape, is_value, in_page, d).byte] = {};
   for (int64_t group = 0; group < format.groups(shape.head_dim); ++group) {
@@ -95,19 +91,19 @@ void quantise_row(const AttentionShape& shape, const float* from, std::byte* hea
       const CodePlace place = code_place(shape, is_value, in_page, d);
       head[place.byte] |= static_cast<std::byte>(static_cast<int>(code) << place.shift);
     }
-    std::memcpy(head + scale_offset(shape, group, 0, in_page), &scale, 2);
-    std::memcpy(head + scale_offset(shape, group, 1, in_page), &minimum, 2);
+    std::memcpy(head + scale_offset(shape, is_value, group, 0, in_page), &scale, 2);
+    std::memcpy(head + scale_offset(shape, is_value, group, 1, in_page), &minimum, 2);
   }
 }
 
 std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequence& sequence,
                               int is_value, int head, int64_t position) {
   const std::byte* from =
-      sequence.pages[position / shape.page_tokens] + head_offset(shape, is_value, head);
+      sequence.pages[position / shape.page_tokens] + shape.head_offset(head, is_value);
   const int64_t in_page = position % shape.page_tokens;
   if (shape.kv_dtype.is_quantised()) return dequantised_row(shape, from, is_value, in_page);
   std::vector<float> row(static_cast<size_t>(shape.head_dim));
-  convert(shape.kv_dtype.dtype, from + in_page * shape.kv_dtype.code_bytes(shape.head_dim),
+  convert(shape.kv_dtype.dtype, from + in_page * shape.rows_of(is_value).code_bytes(shape.head_dim),
           DType::kF32, row.data(), shape.head_dim);
   return row;
 }
@@ -189,12 +185,13 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       const int64_t in_page = position % shape.page_tokens;
       for (int is_value = 0; is_value < (shape.has_values ? 2 : 1); ++is_value) {
         const float* from = (is_value ? v : k) + source;
-        std::byte* to = page + head_offset(shape, is_value, head);
+        std::byte* to = page + shape.head_offset(head, is_value);
         if (shape.kv_dtype.is_quantised())
           quantise_row(shape, from, to, is_value, in_page);
         else
           convert(DType::kF32, from, shape.kv_dtype.dtype,
-                  to + in_page * shape.kv_dtype.code_bytes(shape.head_dim), shape.head_dim);
+                  to + in_page * shape.rows_of(is_value).code_bytes(shape.head_dim),
+                  shape.head_dim);
       }
     }
 }

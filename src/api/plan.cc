@@ -40,7 +40,8 @@ EngineOptions engine_options(const Model& model, const Options& options) {
   out.compute = compute_of(options.compute);
   if (!options.kv_dtype.empty()) {
     out.kv_dtype = parse_kv_format(options.kv_dtype);
-    if (!out.kv_dtype) refuse("kv_dtype", options.kv_dtype, "write f32, f16, bf16, int8 or int4");
+    if (!out.kv_dtype)
+      refuse("kv_dtype", options.kv_dtype, "write f32, f16, bf16, int8, k8v4 or int4");
   }
   out.predict_lengths = options.predicts_lengths;
   out.cache_prefixes = options.keeps_prefixes;

@@ -98,7 +98,7 @@ app::PlanQuestion question_of(const ForecastOptions& options, const ModelShape& 
   out.kv_dtype = parse_kv_format(options.kv_dtype);
   if (!out.kv_dtype)
     throw Error(ErrorKind::kUser, fmt::format("`kv_dtype` is \"{}\"", options.kv_dtype),
-                "write f32, f16, bf16, int8 or int4");
+                "write f32, f16, bf16, int8, k8v4 or int4");
   return out;
 }
 }  // namespace

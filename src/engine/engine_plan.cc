@@ -87,7 +87,7 @@ void keep_recent(const ModelShape& model, const EngineOptions& options, EngineIn
   if (options.kv_recent_tokens < 0) refuse("can't be negative", "write a number of tokens");
   if (!out.kv_dtype.is_quantised())
     refuse(fmt::format("has no effect with {} KV", kv_format_name(out.kv_dtype)),
-           "add `kv_dtype` int8 or int4, or leave it out");
+           "add `kv_dtype` int8, k8v4 or int4, or leave it out");
   if (options.device || options.backend)
     refuse("is for runs on the CPU so far", "leave it out, or leave `device` out");
   if (options.attention_sparsity < 1)

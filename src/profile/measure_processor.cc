@@ -88,7 +88,7 @@ class AttentionBench {
  public:
   AttentionBench(KvFormat kv, int kv_heads, const MeasureLimits& limits)
       : page_(static_cast<int>(kv.page_tokens())),
-        page_bytes_(int64_t{2} * kv_heads * page_ * kv.row_bytes(kHeadDim)),
+        page_bytes_(int64_t{kv_heads} * page_ * kv.pair_bytes(kHeadDim)),
         shape_{kHeads, kv_heads, kHeadDim, page_, 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
                kv,     0},
         size_(fitting(limits.memory_bytes)),
@@ -198,10 +198,7 @@ policy::Processor one_round(const MeasureLimits& limits) {
   measure_products(out, limits);
   // What products of few rows read is what decode gets.
   std::vector<KvFormat> kv_formats{DType::kBF16, DType::kF16, DType::kF32};
-  if (!limits.quick) {
-    kv_formats.emplace_back(KvEncoding::kInt8);
-    kv_formats.emplace_back(KvEncoding::kInt4);
-  }
+  if (!limits.quick) kv_formats.insert(kv_formats.end(), kQuantisedKv.begin(), kQuantisedKv.end());
   for (const KvFormat& format : kv_formats)
     out.attention.push_back(measure_attention(format, limits));
   const double launch = measure_launch();

@@ -41,7 +41,8 @@ struct LayerState {
   int64_t elements_per_token() const noexcept { return rows_per_token() * width; }
   /// Bytes of a token in a page.
   int64_t token_bytes(const KvFormat& format) const noexcept {
-    return rows_per_token() * format.row_bytes(width);
+    if (kind == Kind::kKeysAndValues) return heads * format.pair_bytes(width);
+    return is_latent() ? format.keys().row_bytes(width) : 0;
   }
   /// Bytes of a page of one layer. A page of a recurrent state is the state behind the last of the
   /// page's tokens that have been computed, f32.

@@ -107,8 +107,8 @@ TEST_P(PolicyProperty, PagesOfAnyLengthGiveTheSameLogits) {
   Random random(5);
   auto requests = greedy_requests(random_prompts(random, 4, vocab), 3);
   for (GenerationRequest& request : requests) request.score_prompt = true;
-  for (const KvFormat kv :
-       {KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)}) {
+  for (const KvFormat kv : {KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8),
+                            KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values}) {
     EngineOptions options = options_for(requests);
     options.kv_dtype = kv_of(GetParam(), kv);
     auto expected = run_all(GetParam(), options, requests);

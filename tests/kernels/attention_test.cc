@@ -70,8 +70,7 @@ class Context {
 
  private:
   void lay_out(Random& random) {
-    const int64_t bytes = int64_t{shape_.page_heads()} * shape_.page_tokens *
-                          shape_.kv_dtype.row_bytes(shape_.head_dim);
+    const int64_t bytes = shape_.page_bytes();
     const int count = (length_ + shape_.page_tokens - 1) / shape_.page_tokens;
     memory_.assign(static_cast<size_t>(bytes * count), std::byte{0xff});  // NaN in every type
     std::vector<int> order(static_cast<size_t>(count));
@@ -101,7 +100,8 @@ double code_error(const AttentionShape& shape) {
 // Weights beside int4 values are of 8 bits of the largest of their chunk: half of a 2^8th, an
 // eighth of that left.
 double weight_error(const AttentionShape& shape) {
-  const bool are_bytes = shape.kv_dtype.encoding == KvEncoding::kInt4 && code_error(shape) > 0;
+  const bool are_bytes =
+      shape.kv_dtype.value_encoding == KvEncoding::kInt4 && code_error(shape) > 0;
   if (!are_bytes) return code_error(shape);
   // With slopes the sum of the weights is hardly more than the largest: all of it is left.
   return shape.slopes ? 0x1p-9 : 0x1p-12;
@@ -230,7 +230,7 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
   // those of the scores.
   unsigned number = 0;
   for_each_isa([&] {
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const KvFormat& format : kQuantisedKv)
       for (const auto& [dim, page] : {std::pair{1, 16},
                                       {8, 16},
                                       {16, 3},
@@ -245,19 +245,16 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
                                       {192, 64},
                                       {256, 16}}) {
         if (is_left_to_release(number++)) continue;
-        const KvFormat format(encoding);
         compare(make_shape(8, 2, dim, page, format), {{1, 1}, {77, 1}, {150, 1}}, 81, 0.5f);
         compare(make_shape(3, 3, dim, page, format), {{65, 1}, {50, 50}, {130, 20}}, 82, 0.5f);
       }
     compare(make_shape(4, 1, 64, 16, KvFormat(KvEncoding::kInt4)), {{3001, 1}}, 83, 0.5f);
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const KvFormat& format : kQuantisedKv)
       for (const int group : {1, 2, 5, 7, 8, 16, 17})
-        compare(make_shape(2 * group, 2, 128, 64, KvFormat(encoding)), {{203, 1}, {64, 1}}, 85,
-                0.5f);
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+        compare(make_shape(2 * group, 2, 128, 64, format), {{203, 1}, {64, 1}}, 85, 0.5f);
+    for (const KvFormat& format : kQuantisedKv)
       for (const int page : {1, 2, 7, 17, 40, 48})
-        compare(make_shape(4, 2, 64, page, KvFormat(encoding)), {{203, 1}, {64, 1}, {90, 30}}, 86,
-                0.5f);
+        compare(make_shape(4, 2, 64, page, format), {{203, 1}, {64, 1}, {90, 30}}, 86, 0.5f);
   });
 }
 
@@ -265,12 +262,11 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPagesWithAWindow) {
   // Windows that begin inside a block of turned keys, in pages that are whole blocks and that are
   // not; splits of the context that the window cuts.
   for_each_isa([] {
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const KvFormat& format : kQuantisedKv)
       for (const int page : {16, 11, 64})
         for (const int window : {1, 5, 70}) {
-          compare(make_shape(2, 2, 128, page, KvFormat(encoding), window), {{300, 1}, {300, 40}},
-                  84, 0.5f);
-          compare(make_shape(2, 1, 64, page, KvFormat(encoding), 900), {{2500, 1}}, 85, 0.5f);
+          compare(make_shape(2, 2, 128, page, format, window), {{300, 1}, {300, 40}}, 84, 0.5f);
+          compare(make_shape(2, 1, 64, page, format, 900), {{2500, 1}}, 85, 0.5f);
         }
   });
 }
@@ -280,7 +276,7 @@ TEST(Attention, AgreesWithTheReferenceWhereOnlyTheHighestCount) {
     for (const float sparsity : {0.001f, 0.3f})
       for (const KvFormat format :
            {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(DType::kF16),
-            KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+            KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values})
         for (const auto& [heads, kv_heads, dim, window] :
              {std::array{4, 2, 64, 0}, std::array{3, 3, 20, 0}, std::array{8, 1, 32, 50}}) {
           AttentionShape shape = make_shape(heads, kv_heads, dim, 16, format, window);
@@ -299,8 +295,9 @@ TEST(Attention, AgreesWithTheReferenceOnCappedAndSlopedScores) {
     std::vector<float> slopes;
     for (int head = 0; head < 8; ++head)
       slopes.push_back(std::exp2(-1.0f - static_cast<float>(head)));
-    for (const KvFormat format : {KvFormat(DType::kF32), KvFormat(DType::kBF16),
-                                  KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+    for (const KvFormat format :
+         {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8),
+          KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values})
       for (const auto& [heads, kv_heads, dim] : {std::array{4, 2, 64}, {3, 3, 20}, {8, 1, 32}})
         for (const auto& [cap, is_sloped, window] :
              {std::tuple{0.7f, false, 0}, {2.0f, true, 40}, {0.0f, true, 0}, {50.0f, false, 3}})
@@ -322,8 +319,9 @@ TEST(Attention, AgreesWithTheReferenceWithSinks) {
   const std::vector<float> sinks{0.0f, -1.5f, 2.0f, 6.0f, -40.0f, 30.0f, 0.3f, -90.0f};
   unsigned number = 0;
   for_each_isa([&] {
-    for (const KvFormat format : {KvFormat(DType::kF32), KvFormat(DType::kBF16),
-                                  KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+    for (const KvFormat format :
+         {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8),
+          KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values})
       for (const auto& [heads, kv_heads, dim, window] :
            {std::array{4, 2, 64, 0}, {3, 3, 20, 0}, {8, 1, 32, 40}, {8, 8, 64, 128}})
         for (const float sparsity : {1.0f, 0.3f}) {
@@ -444,11 +442,10 @@ TEST(Attention, KeepsTheFirstOfEqualScores) {
 // Element d of a quantised row, read as src/base/kv_format.h lays it out.
 float stored_element(const AttentionShape& shape, const std::byte* page, bool is_value, int head,
                      int64_t in_page, int d) {
-  const KvFormat& format = shape.kv_dtype;
+  const KvRows format = shape.rows_of(is_value);
   const bool is_int4 = format.encoding == KvEncoding::kInt4;
   const int64_t code_bytes = format.code_bytes(shape.head_dim);
-  const std::byte* codes =
-      page + (int64_t{head} * 2 + is_value) * shape.page_tokens * format.row_bytes(shape.head_dim);
+  const std::byte* codes = page + shape.head_offset(head, is_value);
   const int64_t byte = is_int4 ? d / 32 * 16 + d % 16 : d;
   int code = static_cast<int>(codes[(is_value ? value_code_offset : key_code_offset)(
       code_bytes, shape.page_tokens, in_page, byte)]);
@@ -464,15 +461,15 @@ float stored_element(const AttentionShape& shape, const std::byte* page, bool is
 
 TEST(KvWrite, QuantisedRowsComeBackWithinHalfAStep) {
   for_each_isa([] {
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const KvFormat& format : kQuantisedKv)
       for (const int dim : {1, 16, 64, 100, 128})
         for (const int page : {4, 16}) {
-          const AttentionShape shape = make_shape(2, 2, dim, page, KvFormat(encoding));
+          const AttentionShape shape = make_shape(2, 2, dim, page, format);
           Random random(91);
           const int32_t count = 23;
           auto k = random.normal(count * 2 * dim), v = random.normal(count * 2 * dim);
           for (int d = 0; d < dim; ++d) k[static_cast<size_t>(d)] = 3.25f;  // all equal
-          const int64_t bytes = 2 * 2 * page * shape.kv_dtype.row_bytes(dim);
+          const int64_t bytes = shape.page_bytes();
           std::vector<std::byte> memory(static_cast<size_t>((count + page - 1) / page * bytes));
           std::vector<std::byte*> pages;
           for (int i = 0; i * page < count; ++i) pages.push_back(memory.data() + i * bytes);
@@ -487,7 +484,7 @@ TEST(KvWrite, QuantisedRowsComeBackWithinHalfAStep) {
                   const float high = *std::max_element(from + begin, from + end);
                   const double allowed =
                       (double{high} - low) *
-                          (0.5 / static_cast<double>(shape.kv_dtype.levels()) + 0x1p-9) +
+                          (0.5 / static_cast<double>(shape.rows_of(is_value).levels()) + 0x1p-9) +
                       std::fabs(low) * 0x1p-10 + 1e-3;
                   ASSERT_NEAR(stored_element(shape, pages[static_cast<size_t>(p / page)], is_value,
                                              head, p % page, d),
@@ -728,14 +725,14 @@ TEST(KvWrite, EqualsTheReferenceAndTouchesOnlyItsPositions) {
 
 TEST(KvWrite, PutsCodesWhereTheReferenceDoes) {
   for_each_isa([] {
-    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const KvFormat& format : kQuantisedKv)
       for (const int dim : {20, 64, 128})
         for (const int page : {1, 3, 16, 18, 64}) {
-          const AttentionShape shape = make_shape(3, 3, dim, page, KvFormat(encoding));
+          const AttentionShape shape = make_shape(3, 3, dim, page, format);
           Random random(static_cast<uint32_t>(page + dim));
           const int64_t stride = int64_t{3} * dim + 7;
           const auto k = random.normal(100 * stride), v = random.normal(100 * stride);
-          const int64_t bytes = 2 * 3 * int64_t{page} * shape.kv_dtype.row_bytes(dim);
+          const int64_t bytes = shape.page_bytes();
           const size_t count = static_cast<size_t>((111 + page - 1) / page);
           std::vector<std::byte> memory(static_cast<size_t>(bytes) * count, std::byte{0x11});
           auto expected = memory;

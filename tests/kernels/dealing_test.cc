@@ -161,9 +161,9 @@ struct Attention {
     k = random.normal(int64_t{kContext} * 128);
     v = random.normal(int64_t{kContext} * 128);
     q = random.normal(int64_t{kContext} * 256);
-    memory.resize(static_cast<size_t>(kContext / 16 * 2 * 2 * 16 * kv_dtype.row_bytes(64)));
+    memory.resize(static_cast<size_t>(kContext / 16 * 2 * 16 * kv_dtype.pair_bytes(64)));
     for (int64_t page = 0; page < kContext / 16; ++page)
-      pages.push_back(memory.data() + page * 2 * 2 * 16 * kv_dtype.row_bytes(64));
+      pages.push_back(memory.data() + page * 2 * 16 * kv_dtype.pair_bytes(64));
   }
   // KV written, then one new token and a prompt of the context's length.
   Values compute(int64_t scratch_floats) {
@@ -198,8 +198,8 @@ struct Attention {
 
 TEST(Dealing, GivesTheSameAttention) {
   for_some_isa([] {
-    for (const KvFormat format :
-         {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8)}) {
+    for (const KvFormat format : {KvFormat(DType::kF32), KvFormat(DType::kBF16),
+                                  KvFormat(KvEncoding::kInt8), kInt8KeysInt4Values}) {
       Attention attention(format);
       for (const int threads : {2, 7}) {
         Team team(threads);

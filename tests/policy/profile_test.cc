@@ -222,6 +222,12 @@ TEST(Profile, DecodeAttentionTakesTheLongerOfBytesAndOperations) {
   EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, DType::kBF16, 2e9, 1e9), 2);
   EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, DType::kBF16, 2e9, 4e10), 4);
   EXPECT_DOUBLE_EQ(prefill_attention_seconds(processor, DType::kF32, 3e12), 3) << "any type";
+  // Keys in int8 beside values in int4 go as int8 in a profile that has no row of them.
+  processor.attention.push_back({KvFormat(KvEncoding::kInt8), {2e9}, {2e12}, {4e10}});
+  EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, kInt8KeysInt4Values, 2e9, 1e9), 1);
+  EXPECT_DOUBLE_EQ(prefill_attention_seconds(processor, kInt8KeysInt4Values, 4e12), 2);
+  processor.attention.push_back({kInt8KeysInt4Values, {4e9}, {4e12}, {4e10}});
+  EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, kInt8KeysInt4Values, 2e9, 1e9), 0.5);
 }
 
 std::string refusal(const std::function<void(nlohmann::ordered_json&)>& change) {

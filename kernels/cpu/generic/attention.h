@@ -19,6 +19,15 @@ void attend_typed(const AttentionShape& shape, const AttentionSequence& sequence
     attend_padded<From>(shape, sequence, item, tile);
 }
 
+template <typename KeyCodes, typename ValueCodes>
+void attend_quantised(const AttentionShape& shape, const AttentionSequence& sequence,
+                      const AttentionItem& item, AttentionTile& tile) {
+  if (shape.sparsity < 1)
+    attend_highest_codes<KeyCodes, ValueCodes>(shape, sequence, item, tile);
+  else
+    attend_codes<KeyCodes, ValueCodes>(shape, sequence, item, tile);
+}
+
 template <typename Products>
 void attend(const AttentionShape& shape, const AttentionItem& item, float* scratch) {
   const AttentionSequence& sequence = *item.sequence;
@@ -41,21 +50,22 @@ void attend(const AttentionShape& shape, const AttentionItem& item, float* scrat
     float* to = tile.q + r * tile.dim;
     for (int d = 0; d < shape.head_dim; ++d) to[d] = q[d];
     for (int d = shape.head_dim; d < tile.dim; ++d) to[d] = 0;
-    if (shape.kv_dtype.encoding == KvEncoding::kInt4) round_queries(to, tile.dim);
+    if (shape.kv_dtype.key_encoding == KvEncoding::kInt4) round_queries(to, tile.dim);
     scale_range(to, shape.scale, tile.dim);
     for (int d = 0; d < tile.dim; ++d) tile.sums[r * tile.dim + d] = 0;
     tile.maxima[r] = -__builtin_inff();
     for (int i = 0; i < kAttentionLanes; ++i) tile.weights[r * kAttentionLanes + i] = 0;
   }
-  const bool is_sparse = shape.sparsity < 1;
   if (shape.kv_dtype.is_quantised()) sum_queries(tile);
   if constexpr (!std::is_void_v<Products>)
     if (shape.kv_dtype.is_quantised() && attend_ints<Products>(shape, sequence, item, tile))
       return put_rows(shape, sequence, item, tile);
-  if (shape.kv_dtype.encoding == KvEncoding::kInt8)
-    (is_sparse ? attend_highest_codes<Codes8> : attend_codes<Codes8>)(shape, sequence, item, tile);
-  else if (shape.kv_dtype.encoding == KvEncoding::kInt4)
-    (is_sparse ? attend_highest_codes<Codes4> : attend_codes<Codes4>)(shape, sequence, item, tile);
+  if (shape.kv_dtype == kInt8KeysInt4Values)
+    attend_quantised<Codes8, Codes4>(shape, sequence, item, tile);
+  else if (shape.kv_dtype.key_encoding == KvEncoding::kInt8)
+    attend_quantised<Codes8, Codes8>(shape, sequence, item, tile);
+  else if (shape.kv_dtype.key_encoding == KvEncoding::kInt4)
+    attend_quantised<Codes4, Codes4>(shape, sequence, item, tile);
   else if (shape.kv_dtype.dtype == DType::kF32)
     attend_typed<FromF32>(shape, sequence, item, tile);
   else if (shape.kv_dtype.dtype == DType::kF16)

@@ -96,22 +96,28 @@ inline PagePlace place_of(const AttentionShape& shape, int32_t position, int32_t
 
 // How the heads of a page lie: rows, and scales behind the rows.
 struct HeadLayout {
-  int64_t head_bytes;
-  int64_t row_bytes;
-  int64_t scale_bytes;
-  bool has_values;  // else keys are the values too
+  int64_t head_bytes;  // of K and V
+  int64_t values_at;   // behind the head's begin; 0 where keys are the values too
+  int64_t key_bytes;   // of a row
+  int64_t value_bytes;
+  int64_t scale_bytes;  // of K, and as many of V
+  bool has_values;
 };
 inline HeadLayout layout_of(const AttentionShape& shape) {
-  const int64_t row_bytes = shape.kv_dtype.code_bytes(shape.head_dim);
-  const int64_t head_bytes = shape.page_tokens * shape.kv_dtype.row_bytes(shape.head_dim);
-  return {head_bytes, row_bytes, head_bytes - shape.page_tokens * row_bytes, shape.has_values};
+  const KvRows keys = shape.kv_dtype.keys(), values = shape.kv_dtype.values();
+  return {shape.head_bytes(),
+          shape.head_offset(0, true),
+          keys.code_bytes(shape.head_dim),
+          values.code_bytes(shape.head_dim),
+          shape.page_tokens * keys.groups(shape.head_dim) * 2 * kHalf,
+          shape.has_values};
 }
 struct HeadPlaces {
   int64_t key, value;  // bytes of a page
 };
 inline HeadPlaces places_of(const HeadLayout& layout, int kv_head) {
-  if (!layout.has_values) return {kv_head * layout.head_bytes, kv_head * layout.head_bytes};
-  return {2 * kv_head * layout.head_bytes, (2 * kv_head + 1) * layout.head_bytes};
+  const int64_t key = kv_head * layout.head_bytes;
+  return {key, key + layout.values_at};
 }
 
 // What lies in the pages of `count` positions of a head.
@@ -121,16 +127,16 @@ inline void plan_fetches(const AttentionShape& shape, const AttentionSequence& s
   FetchAhead& fetch = *tile.fetch;
   const HeadPlaces heads = places_of(layout, kv_head);
   const bool with_values = tile.all_stride == 0 && layout.has_values;
-  const int64_t scales = shape.page_tokens * layout.row_bytes;
-  over_pages(
-      shape, sequence, place, count, [&](const char* page, int32_t in_page, int, int length) {
-        const int64_t rows = in_page * layout.row_bytes, row_bytes = length * layout.row_bytes;
-        fetch.add(page + heads.key + rows, row_bytes);
-        if (layout.scale_bytes > 0) fetch.add(page + heads.key + scales, layout.scale_bytes);
-        if (!with_values) return;
-        fetch.add(page + heads.value + rows, row_bytes);
-        if (layout.scale_bytes > 0) fetch.add(page + heads.value + scales, layout.scale_bytes);
-      });
+  over_pages(shape, sequence, place, count,
+             [&](const char* page, int32_t in_page, int, int length) {
+               const auto add = [&](int64_t head, int64_t row_bytes) {
+                 fetch.add(page + head + in_page * row_bytes, length * row_bytes);
+                 if (layout.scale_bytes > 0)
+                   fetch.add(page + head + shape.page_tokens * row_bytes, layout.scale_bytes);
+               };
+               add(heads.key, layout.key_bytes);
+               if (with_values) add(heads.value, layout.value_bytes);
+             });
   fetch.spread(tile.chunk_work);
 }
 
@@ -174,8 +180,11 @@ inline AttentionTile make_tile(const AttentionShape& shape, int rows, float* scr
   tile.order = take(tile.all_stride);
   if (shape.kv_dtype.is_quantised()) {
     tile.q_sums = take(int64_t{rows} * kMostKvGroups);
-    tile.gathered = reinterpret_cast<char*>(
-        take(2 * kAttentionChunk * shape.kv_dtype.code_bytes(shape.head_dim) / 4));
+    tile.gathered =
+        reinterpret_cast<char*>(take(kAttentionChunk *
+                                     (shape.kv_dtype.keys().code_bytes(shape.head_dim) +
+                                      shape.kv_dtype.values().code_bytes(shape.head_dim)) /
+                                     4));
   }
   return tile;
 }

@@ -109,32 +109,33 @@ inline void weigh_all_ints(const AttentionTile& tile, int count) {
   for (; r < tile.rows; ++r) weigh_ints<Products, kFourBit, 1>(tile, r, count);
 }
 
-template <typename Products, bool kFourBit>
+template <typename Products, bool kFourBitKeys, bool kFourBitValues>
 void attend_ints_of(const AttentionShape& shape, const AttentionSequence& sequence,
                     const AttentionItem& item, AttentionTile& tile) {
   IntTile ints;
-  take_queries<Products, kFourBit>(tile, ints);
+  take_queries<Products, kFourBitKeys>(tile, ints);
   tile.added = ints.added;
   tile.added_stride = kMostKvGroups * kLanes;
   const int64_t products = int64_t{tile.rows} * kAttentionChunk * tile.dim / (4 * kLanes);
   const auto find = [&](int32_t begin, int count) {
     find_codes(shape, sequence, item.kv_head, begin, count, tile);
   };
-  const auto score = [&](int count) { score_all_ints<Products, kFourBit>(tile, ints, count); };
+  const auto score = [&](int count) { score_all_ints<Products, kFourBitKeys>(tile, ints, count); };
   if (shape.sparsity < 1) {
-    tile.chunk_work = products * kDigitsBeside<kFourBit>;
+    tile.chunk_work = products * kDigitsBeside<kFourBitKeys>;
     attend_highest(shape, sequence, item, tile, find, score,
-                   [&](int count) { weigh_all_ints<Products, kFourBit>(tile, count); });
+                   [&](int count) { weigh_all_ints<Products, kFourBitValues>(tile, count); });
   } else {
-    tile.chunk_work = products * 2 * kDigitsBeside<kFourBit> +
-                      tile.rows * (kSoftenWork + tile.dim / KvFormat::kGroup * kDigitsWork);
+    tile.chunk_work = products *
+                      (kDigitsBeside<kFourBitKeys> + kDigitsBeside<kFourBitValues>)+tile.rows *
+                      (kSoftenWork + tile.dim / KvFormat::kGroup * kDigitsWork);
     for (int32_t begin = item.position_begin; begin < item.position_end; begin += kAttentionChunk) {
       const int32_t left = item.position_end - begin;
       const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
       find(begin, count);
       score(count);
       soften(shape, sequence, item, tile, begin, count);
-      weigh_all_ints<Products, kFourBit>(tile, count);
+      weigh_all_ints<Products, kFourBitValues>(tile, count);
     }
   }
   for (int r = 0; r < tile.rows; ++r)
@@ -150,10 +151,12 @@ template <typename Products>
 inline bool attend_ints(const AttentionShape& shape, const AttentionSequence& sequence,
                         const AttentionItem& item, AttentionTile& tile) {
   if (tile.rows > kIntRows || shape.head_dim % KvFormat::kGroup != 0) return false;
-  if (shape.kv_dtype.encoding == KvEncoding::kInt4)
-    attend_ints_of<Products, true>(shape, sequence, item, tile);
+  if (shape.kv_dtype == kInt8KeysInt4Values)
+    attend_ints_of<Products, false, true>(shape, sequence, item, tile);
+  else if (shape.kv_dtype.key_encoding == KvEncoding::kInt4)
+    attend_ints_of<Products, true, true>(shape, sequence, item, tile);
   else
-    attend_ints_of<Products, false>(shape, sequence, item, tile);
+    attend_ints_of<Products, false, false>(shape, sequence, item, tile);
   return true;
 }
 

@@ -20,11 +20,11 @@ inline void find_plain_rows(const AttentionShape& shape, const AttentionSequence
   const PagePlace place = place_of(shape, begin, begin + count, tile);
   over_pages(shape, sequence, place, count,
              [&](const char* page, int32_t in_page, int t, int length) {
-               const char* const keys = page + heads.key + in_page * layout.row_bytes;
-               const char* const values = page + heads.value + in_page * layout.row_bytes;
+               const char* const keys = page + heads.key + in_page * layout.key_bytes;
+               const char* const values = page + heads.value + in_page * layout.value_bytes;
                for (int i = 0; i < length; ++i) {
-                 tile.key_rows[t + i] = keys + i * layout.row_bytes;
-                 tile.value_rows[t + i] = values + i * layout.row_bytes;
+                 tile.key_rows[t + i] = keys + i * layout.key_bytes;
+                 tile.value_rows[t + i] = values + i * layout.value_bytes;
                }
              });
   for (int t = count; t < kAttentionChunk; ++t) {

@@ -45,7 +45,7 @@ inline GroupScales group_scales(const AttentionTile& tile, const char* const (&b
 struct HeadCodes {
   int64_t key, value;
   int64_t key_scales, value_scales;
-  int64_t row_bytes;
+  int64_t key_bytes, value_bytes;  // of a row
 };
 
 // Blocks of positions [begin, begin + count), 16 positions of keys and four of values each; past
@@ -55,11 +55,10 @@ inline void find_blocks(const AttentionShape& shape, const AttentionSequence& se
   auto [page, in_page] = place;
   for (int block = 0; block < kKeyBlocks; ++block) {
     const char* at = reinterpret_cast<const char*>(sequence.pages[page]);
-    const char* rows = at + in_page * head.row_bytes;
-    to.keys[block] = rows + head.key;
+    to.keys[block] = at + head.key + in_page * head.key_bytes;
     for (int quad = 0; quad < kQuadsOfBlock; ++quad)
       to.values[block * kQuadsOfBlock + quad] =
-          rows + head.value + quad * KvFormat::kValueBlock * head.row_bytes;
+          at + head.value + (in_page + quad * KvFormat::kValueBlock) * head.value_bytes;
     to.key_scales[block] = at + head.key_scales + in_page * kHalf;
     to.value_scales[block] = at + head.value_scales + in_page * kHalf;
     if ((block + 1) * KvFormat::kKeyBlock >= count) {
@@ -107,24 +106,24 @@ inline void gather_scales(const AttentionShape& shape, const AttentionSequence& 
 // Of pages that are not whole blocks: the codes are gathered as if they were.
 inline void gather_blocks(const AttentionShape& shape, const AttentionSequence& sequence,
                           const HeadCodes& head, int32_t begin, int count, AttentionTile& tile) {
-  const int64_t code_bytes = head.row_bytes;
+  const int64_t key_bytes = head.key_bytes, value_bytes = head.value_bytes;
   char* const keys = tile.gathered;
-  char* const values = keys + kAttentionChunk * code_bytes;
+  char* const values = keys + kAttentionChunk * key_bytes;
   for (int t = 0; t < count; ++t) {
     const char* page =
         reinterpret_cast<const char*>(sequence.pages[(begin + t) / shape.page_tokens]);
     const int64_t in_page = (begin + t) % shape.page_tokens;
-    for (int64_t byte = 0; byte < code_bytes; ++byte) {
-      keys[key_code_offset(code_bytes, kAttentionChunk, t, byte)] =
-          page[head.key + key_code_offset(code_bytes, shape.page_tokens, in_page, byte)];
-      values[value_code_offset(code_bytes, kAttentionChunk, t, byte)] =
-          page[head.value + value_code_offset(code_bytes, shape.page_tokens, in_page, byte)];
-    }
+    for (int64_t byte = 0; byte < key_bytes; ++byte)
+      keys[key_code_offset(key_bytes, kAttentionChunk, t, byte)] =
+          page[head.key + key_code_offset(key_bytes, shape.page_tokens, in_page, byte)];
+    for (int64_t byte = 0; byte < value_bytes; ++byte)
+      values[value_code_offset(value_bytes, kAttentionChunk, t, byte)] =
+          page[head.value + value_code_offset(value_bytes, shape.page_tokens, in_page, byte)];
   }
   for (int block = 0; block < kKeyBlocks; ++block)
-    tile.now.keys[block] = keys + block * KvFormat::kKeyBlock * code_bytes;
+    tile.now.keys[block] = keys + block * KvFormat::kKeyBlock * key_bytes;
   for (int quad = 0; quad < kQuads; ++quad)
-    tile.now.values[quad] = values + quad * KvFormat::kValueBlock * code_bytes;
+    tile.now.values[quad] = values + quad * KvFormat::kValueBlock * value_bytes;
 }
 
 // Where the codes of positions [begin, begin + count) lie, and their scales.
@@ -132,11 +131,14 @@ inline void find_codes(const AttentionShape& shape, const AttentionSequence& seq
                        int32_t begin, int count, AttentionTile& tile) {
   const HeadLayout layout = layout_of(shape);
   const HeadPlaces places = places_of(layout, kv_head);
-  const int64_t codes = shape.page_tokens * layout.row_bytes;
-  const HeadCodes head{places.key, places.value, places.key + codes, places.value + codes,
-                       layout.row_bytes};
+  const HeadCodes head{places.key,
+                       places.value,
+                       places.key + shape.page_tokens * layout.key_bytes,
+                       places.value + shape.page_tokens * layout.value_bytes,
+                       layout.key_bytes,
+                       layout.value_bytes};
   const PagePlace place = place_of(shape, begin, begin + count, tile);
-  tile.groups = static_cast<int>(shape.kv_dtype.groups(shape.head_dim));
+  tile.groups = static_cast<int>(shape.kv_dtype.keys().groups(shape.head_dim));
   tile.now.scale_stride = shape.page_tokens * kHalf;
   if (has_whole_blocks(shape))
     find_blocks(shape, sequence, head, place, count, tile.now);
@@ -345,7 +347,7 @@ inline void widen_values(const AttentionTile& tile, int count) {
     }
 }
 
-template <typename Codes>
+template <typename KeyCodes, typename ValueCodes>
 void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence,
                   const AttentionItem& item, AttentionTile& tile) {
   for (int32_t begin = item.position_begin; begin < item.position_end; begin += kAttentionChunk) {
@@ -353,22 +355,22 @@ void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
     find_codes(shape, sequence, item.kv_head, begin, count, tile);
     if (tile.rows >= kManyRows) {
-      widen_keys<Codes>(tile);
+      widen_keys<KeyCodes>(tile);
       score_many_rows(tile);
       soften(shape, sequence, item, tile, begin, count);
-      widen_values<Codes>(tile, count);
+      widen_values<ValueCodes>(tile, count);
       weigh_many_rows(tile, count);
     } else {
-      score_code_rows<Codes>(tile, count);
+      score_code_rows<KeyCodes>(tile, count);
       soften(shape, sequence, item, tile, begin, count);
-      weigh_code_rows<Codes>(tile, count);
+      weigh_code_rows<ValueCodes>(tile, count);
     }
   }
 }
 
 // One token's K or V of one head: a row of codes; scales and minima of group g at scales + g *
 // stride and stride / 2 behind it.
-void kv_quantise(const KvFormat& format, const float* from, int head_dim, std::byte* codes,
+void kv_quantise(const KvRows& format, const float* from, int head_dim, std::byte* codes,
                  std::byte* scales, int64_t stride) {
   const float levels = static_cast<float>(format.levels());
   uint8_t quantised[KvFormat::kMostHeadDim + 32] = {};

@@ -123,12 +123,12 @@ constexpr int kKeptAhead = 4;
       shape, sequence, place, count,
       [&](const char* page, int32_t in_page, int t, int length) __attribute__((always_inline)) {
         const char* const rows = page + value_head;
-        fetch(rows + shape.page_tokens * layout.row_bytes, layout.scale_bytes);
+        fetch(rows + shape.page_tokens * layout.value_bytes, layout.scale_bytes);
         for (int i = 0; i < length; i += together) {
           float most = 0;
           for (int k = i; k < i + together && k < length; ++k) most += largest[t + k];
           if (most != 0)
-            fetch(rows + (in_page + i) * layout.row_bytes, together * layout.row_bytes);
+            fetch(rows + (in_page + i) * layout.value_bytes, together * layout.value_bytes);
         }
       });
 }
@@ -245,7 +245,7 @@ void attend_highest_plain(const AttentionShape& shape, const AttentionSequence& 
       [&](int count) { weigh_rows<FromF32>(tile, count); });
 }
 
-template <typename Codes>
+template <typename KeyCodes, typename ValueCodes>
 void attend_highest_codes(const AttentionShape& shape, const AttentionSequence& sequence,
                           const AttentionItem& item, AttentionTile& tile) {
   attend_highest(
@@ -253,8 +253,8 @@ void attend_highest_codes(const AttentionShape& shape, const AttentionSequence& 
       [&](int32_t begin, int count) {
         find_codes(shape, sequence, item.kv_head, begin, count, tile);
       },
-      [&](int count) { score_code_rows<Codes>(tile, count); },
-      [&](int count) { weigh_code_rows<Codes>(tile, count); });
+      [&](int count) { score_code_rows<KeyCodes>(tile, count); },
+      [&](int count) { weigh_code_rows<ValueCodes>(tile, count); });
 }
 
 }  // namespace

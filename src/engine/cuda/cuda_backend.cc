@@ -42,7 +42,7 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
              "run it on the CPU: `device` cpu");
     if (!cuda::takes_attention(shape))
       refuse(fmt::format("{} KV", kv_format_name(shape.kv_dtype)),
-             "use `kv_dtype` f16, bf16, int8 or int4");
+             "use `kv_dtype` f16, bf16, int8, k8v4 or int4");
     if (shape.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
       refuse(fmt::format("{} multiplies no bf16", name()), "use `kv_dtype` f16");
   }

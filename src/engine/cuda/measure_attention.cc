@@ -19,11 +19,6 @@ struct Sequences {
   int32_t count = 1;
 };
 
-int64_t page_bytes(const kernels::AttentionShape& shape) {
-  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
-         shape.kv_dtype.row_bytes(shape.head_dim);
-}
-
 class AttentionMeasurement {
  public:
   AttentionMeasurement(CudaDevice& device, const kernels::AttentionShape& shape,
@@ -36,10 +31,10 @@ class AttentionMeasurement {
       runs.push_back({int64_t{i} * of.count, i * pages_each, of.first_position, of.count});
     plan_ = cuda::plan_attention(shape, runs, device.properties().multiprocessors);
     const int64_t pages = of.sequences * pages_each;
-    std::byte* const kv = take(pages * page_bytes(shape), "KV to measure");
+    std::byte* const kv = take(pages * shape.page_bytes(), "KV to measure");
     fill_pages(shape, pages, kv, stream());
     std::vector<std::byte*> table;
-    for (int64_t page = 0; page < pages; ++page) table.push_back(kv + page * page_bytes(shape));
+    for (int64_t page = 0; page < pages; ++page) table.push_back(kv + page * shape.page_bytes());
     const int64_t cols = int64_t{shape.num_heads} * shape.head_dim;
     const int64_t values = of.sequences * of.count * cols;
     std::byte* const q = take(values * 4, "queries");
@@ -94,7 +89,8 @@ policy::AttentionRate measure_attention(CudaDevice& device, const MeasureGpuOpti
   shape.scale = 0.08f;
   shape.kv_dtype = format;
   const auto context = static_cast<int32_t>(options.context_tokens);
-  const int64_t kv_each = (context + shape.page_tokens - 1) / shape.page_tokens * page_bytes(shape);
+  const int64_t kv_each =
+      (context + shape.page_tokens - 1) / shape.page_tokens * shape.page_bytes();
   const int64_t most =
       std::clamp<int64_t>(device.memory().limit() / 4 / kv_each, 1, kMostSequences);
   const auto sequences = static_cast<int32_t>(
@@ -103,8 +99,8 @@ policy::AttentionRate measure_attention(CudaDevice& device, const MeasureGpuOpti
       AttentionMeasurement(device, shape, {sequences, context - 1, 1}).seconds(stopwatch);
   const policy::Figure prefill =
       AttentionMeasurement(device, shape, {1, 0, context}).seconds(stopwatch);
-  const double kv_bytes = static_cast<double>(sequences) * context * 2 * shape.num_kv_heads *
-                          static_cast<double>(format.row_bytes(shape.head_dim));
+  const double kv_bytes = static_cast<double>(sequences) * context * shape.num_kv_heads *
+                          static_cast<double>(format.pair_bytes(shape.head_dim));
   const double pair_flops = 4.0 * shape.num_heads * shape.head_dim;
   policy::AttentionRate rate;
   rate.kv_dtype = format;

@@ -92,8 +92,8 @@ class Measurement {
 
  private:
   std::vector<KvFormat> kv_formats() const {
-    std::vector<KvFormat> out{DType::kF16, KvFormat(KvEncoding::kInt8),
-                              KvFormat(KvEncoding::kInt4)};
+    std::vector<KvFormat> out{DType::kF16};
+    out.insert(out.end(), kQuantisedKv.begin(), kQuantisedKv.end());
     if (device_.properties().has_bf16) out.insert(out.begin(), KvFormat(DType::kBF16));
     return out;
   }

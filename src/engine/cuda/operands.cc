@@ -70,8 +70,7 @@ void fill_pages(const kernels::AttentionShape& shape, int64_t pages, std::byte* 
                 cuda::Stream stream) {
   const int64_t row = int64_t{shape.num_kv_heads} * shape.head_dim;
   const std::vector<float> values = normal_values(2 * shape.page_tokens * row);
-  const int64_t page_bytes = 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
-                             shape.kv_dtype.row_bytes(shape.head_dim);
+  const int64_t page_bytes = shape.page_bytes();
   std::vector<std::byte> page(static_cast<size_t>(page_bytes));
   std::byte* const only = page.data();
   kernels::kv_write(shape, values.data(), values.data() + shape.page_tokens * row, row, 0,

@@ -36,9 +36,8 @@ void KernelWatch::keep_attention(const kernels::AttentionShape& shape,
     pairs += count * (sequence.first_position + (count + 1) / 2);
     positions += sequence.first_position + count;
   }
-  const auto row_bytes = static_cast<double>(shape.kv_dtype.row_bytes(shape.head_dim));
-  tally_->add(policy::AttentionTimes{shape.kv_dtype, is_prefill,
-                                     positions * shape.page_heads() * row_bytes,
+  const double token_bytes = static_cast<double>(shape.page_bytes()) / shape.page_tokens;
+  tally_->add(policy::AttentionTimes{shape.kv_dtype, is_prefill, positions * token_bytes,
                                      4 * pairs * shape.num_heads * shape.head_dim, seconds});
 }
 

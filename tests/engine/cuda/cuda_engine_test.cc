@@ -316,10 +316,10 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
     EngineOptions options = options_for(requests);
     options.compute = ComputeChoice::kF32;
     const KvFormat formats[] = {DType::kF16, KvFormat(KvEncoding::kInt8),
-                                KvFormat(KvEncoding::kInt4)};
+                                KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values};
     // A code of KV that falls the other way is a step; of int4 a large one.
-    constexpr double kSteps[] = {1, 8, 50};
-    options.kv_dtype = kv_of(GetParam(), formats[seed % 3]);
+    constexpr double kSteps[] = {1, 8, 50, 50};
+    options.kv_dtype = kv_of(GetParam(), formats[seed % 4]);
     options.backend = make_backend();
     draw_order(0);
     auto expected = run_all(GetParam(), options, requests);
@@ -332,7 +332,7 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
     draw_order(0);
     for (size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE("sequence " + std::to_string(i));
-      expect_same_tokens(actual[i], expected[i], tie() * kSteps[seed % 3]);
+      expect_same_tokens(actual[i], expected[i], tie() * kSteps[seed % 4]);
       EXPECT_EQ(actual[i].finish, FinishReason::kLength);
     }
   }

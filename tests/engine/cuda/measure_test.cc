@@ -67,7 +67,7 @@ TEST(CudaMeasure, GivesAProfileThatAPlanCanUse) {
   ASSERT_TRUE(measured.device.has_value());
   EXPECT_EQ(measured.device_bytes, int64_t{64} << 20);
   EXPECT_GE(measured.device->matmul.size(), 18u);
-  EXPECT_EQ(measured.device->attention.size(), device.properties().has_bf16 ? 4u : 3u);
+  EXPECT_EQ(measured.device->attention.size(), device.properties().has_bf16 ? 5u : 4u);
   for (const policy::MatmulRate& rate : measured.device->matmul) EXPECT_GT(rate.flops.value, 0);
   if (device.properties().has_fp8) {
     EXPECT_TRUE(std::any_of(measured.device->matmul.begin(), measured.device->matmul.end(),
@@ -166,7 +166,7 @@ TEST(CudaMeasure, AttentionReadsWhatAllSequencesHave) {
   Stopwatch stopwatch(device.compute_stream(), 1);
   MeasureGpuOptions options = small_sizes();
   for (const KvFormat& format : {KvFormat(DType::kF16), KvFormat(KvEncoding::kInt4)}) {
-    const int64_t token_bytes = 2 * 8 * format.row_bytes(128);
+    const int64_t token_bytes = 8 * format.pair_bytes(128);
     options.context_tokens = 3;
     // Three sequences, of a page each.
     options.rotate_bytes = 2 * format.page_tokens() * token_bytes + 1;
@@ -293,14 +293,14 @@ TEST(CudaOperands, MatricesTakeTurnsAndAllAreRandom) {
 }
 
 TEST(CudaOperands, PagesHoldRandomTokens) {
-  for (const KvFormat& format :
-       {KvFormat(DType::kF16), KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)}) {
+  for (const KvFormat& format : {KvFormat(DType::kF16), KvFormat(KvEncoding::kInt8),
+                                 KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values}) {
     kernels::AttentionShape shape;
     shape.num_heads = shape.num_kv_heads = 2;
     shape.head_dim = 64;
     shape.page_tokens = 20;
     shape.kv_dtype = format;
-    const int64_t page_bytes = 2 * 2 * 20 * format.row_bytes(64);
+    const int64_t page_bytes = 2 * 20 * format.pair_bytes(64);
     const cuda::DeviceArray<std::byte> memory(static_cast<size_t>(3 * page_bytes));
     fill_pages(shape, 3, memory.data(), nullptr);
     const std::vector<std::byte> pages = memory.values();

@@ -63,10 +63,10 @@ TEST(LatentRows, AttendOnTheHostToo) {
 }
 
 TEST(LatentRows, AreNotQuantisedAndSaySo) {
-  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4}) {
+  for (const KvFormat& format : kQuantisedKv) {
     const auto requests = greedy_requests({{5, 6, 7}}, 4);
     EngineOptions options = options_for(requests);
-    options.kv_dtype = KvFormat(encoding);
+    options.kv_dtype = format;
     try {
       Engine::open(fixture_model("youtu-tiny"), options);
       FAIL() << "nothing was refused";

@@ -20,10 +20,6 @@ using kernels::AttentionShape;
 using kernels::Random;
 namespace reference = kernels::reference;
 
-int64_t page_bytes(const AttentionShape& shape) {
-  return int64_t{shape.page_heads()} * shape.page_tokens * shape.kv_dtype.row_bytes(shape.head_dim);
-}
-
 // Sequences with their KV in pages that lie anywhere, on the host and on the device.
 class Case {
  public:
@@ -40,7 +36,7 @@ class Case {
     std::iota(order_.begin(), order_.end(), size_t{0});
     std::shuffle(order_.begin(), order_.end(), random_.engine());
     // What nobody has written is NaN: it must not count.
-    memory_.assign(static_cast<size_t>(pages * page_bytes(shape)), std::byte{0xff});
+    memory_.assign(static_cast<size_t>(pages * shape.page_bytes()), std::byte{0xff});
     for (const AttentionRun& run : runs_) {
       const int32_t length = run.first_position + run.count;
       const auto k = random_.normal(int64_t{length} * kv_cols());
@@ -159,7 +155,7 @@ class Case {
     for (int64_t i = 0; i < pages; ++i)
       table.push_back(memory +
                       static_cast<int64_t>(order_[static_cast<size_t>(run.first_page + i)]) *
-                          page_bytes(shape_));
+                          shape_.page_bytes());
     return table;
   }
 
@@ -223,7 +219,8 @@ void expect_of_many(uint32_t& seed, const AttentionShape& shape,
 }
 
 std::vector<KvFormat> formats() {
-  std::vector<KvFormat> out{DType::kF16, KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)};
+  std::vector<KvFormat> out{DType::kF16};
+  out.insert(out.end(), kQuantisedKv.begin(), kQuantisedKv.end());
   if (first_device().has_bf16) out.emplace_back(DType::kBF16);
   return out;
 }
@@ -246,15 +243,15 @@ TEST(CudaAttention, DecodesAsTheReference) {
 
 TEST(CudaAttention, WindowsAndSplitsOfQuantisedPagesBeginAtBlocks) {
   uint32_t seed = 200;
-  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+  for (const KvFormat& format : kQuantisedKv)
     for (const int page : {16, 64, 9})
       for (const int window : {0, 7, 900})
-        expect_of_many(seed, shape_of(4, 2, 64, page, KvFormat(encoding), window),
+        expect_of_many(seed, shape_of(4, 2, 64, page, format, window),
                        {{1500, 1}, {3, 1}, {1001, 2}, {70, 40}}, 4);
   // Codes of K and V in turn.
-  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+  for (const KvFormat& format : kQuantisedKv)
     for (const int window : {0, 90})
-      expect_as_reference(Case(shape_of(3, 1, 256, 16, KvFormat(encoding), window),
+      expect_as_reference(Case(shape_of(3, 1, 256, 16, format, window),
                                {{600, 1}, {3, 1}, {301, 2}, {70, 40}}, seed++),
                           4);
 }
@@ -407,9 +404,9 @@ TEST(CudaAttention, ChunksAreSeenFromTheirBeginningOn) {
 // Of codes they begin where blocks of turned keys do, or anywhere where keys lie row by row.
 TEST(CudaAttention, ChunksOfQuantisedPagesBeginAtBlocks) {
   uint32_t seed = 800;
-  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4}) {
+  for (const KvFormat& format : kQuantisedKv) {
     const auto shape = [&](int page, int chunk, int head_dim = 64) {
-      return chunked(shape_of(4, 2, head_dim, page, KvFormat(encoding)), chunk);
+      return chunked(shape_of(4, 2, head_dim, page, format), chunk);
     };
     for (const auto& [page, chunk] : {std::pair{16, 16}, {64, 48}, {64, 128}, {9, 1}, {9, 37}})
       for (const int head_dim : {64, 256}) {
@@ -558,15 +555,15 @@ TEST(CudaAttention, WritesLatentRowsAsTheReference) {
       const AttentionShape shape = latent_shape(4, dim, 0, 5, type);
       Random random(seed++);
       const auto k = random.normal(int64_t{7} * (dim + 3));
-      std::vector<std::byte> expected(static_cast<size_t>(2 * page_bytes(shape)));
+      std::vector<std::byte> expected(static_cast<size_t>(2 * shape.page_bytes()));
       DeviceArray<std::byte> memory(expected);
       DeviceArray<float> rows(k);
       std::vector<KvPlace> places;
       for (int32_t i = 0; i < 7; ++i)
-        places.push_back({memory.data() + i / 5 * page_bytes(shape), i % 5});
+        places.push_back({memory.data() + i / 5 * shape.page_bytes(), i % 5});
       DeviceArray<KvPlace> table(places);
       kv_write(shape, rows.data(), nullptr, dim + 3, table.data(), 0, 7, {}, nullptr);
-      std::byte* const pages[] = {expected.data(), expected.data() + page_bytes(shape)};
+      std::byte* const pages[] = {expected.data(), expected.data() + shape.page_bytes()};
       reference::kv_write(shape, k.data(), nullptr, dim + 3, 0, 7, pages);
       EXPECT_EQ(memory.values(), expected) << dim;
     }
@@ -593,18 +590,18 @@ TEST(CudaAttention, WritesPagesAsTheReference) {
       auto k = random.normal(kTokens * stride, 3);
       const auto v = random.normal(kTokens * stride);
       for (int d = 0; d < head_dim; ++d) k[static_cast<size_t>(d)] = 0.25f;  // a constant group
-      std::vector<std::byte> memory(static_cast<size_t>(3 * page_bytes(shape)));
+      std::vector<std::byte> memory(static_cast<size_t>(3 * shape.page_bytes()));
       DeviceArray<std::byte> device(memory);
       DeviceArray<float> dk(k), dv(v);
       std::vector<KvPlace> places;
       std::vector<std::byte*> table;
       for (int64_t page = 0; page < 3; ++page)
-        table.push_back(memory.data() + page * page_bytes(shape));
+        table.push_back(memory.data() + page * shape.page_bytes());
       for (int32_t i = 0; i < kTokens; ++i)
-        places.push_back({device.data() + (i / 5 - 1) * page_bytes(shape), i % 5});
+        places.push_back({device.data() + (i / 5 - 1) * shape.page_bytes(), i % 5});
       places[7].page = nullptr;  // goes nowhere
       DeviceArray<KvPlace> dp(places);
-      kv_write(shape, dk.data(), dv.data(), stride, dp.data(), page_bytes(shape), kTokens, {},
+      kv_write(shape, dk.data(), dv.data(), stride, dp.data(), shape.page_bytes(), kTokens, {},
                nullptr);
       reference::kv_write(shape, k.data(), v.data(), stride, 0, 7, table.data());
       reference::kv_write(shape, k.data() + 8 * stride, v.data() + 8 * stride, stride, 8, 4,
@@ -639,13 +636,13 @@ TEST(CudaAttention, RotatesWhatItWrites) {
         frequencies.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / 64.0f));
       DeviceArray<float> apart(qkv), joined(qkv), inverse(frequencies);
       DeviceArray<int32_t> positions(std::vector<int32_t>{0, 5, 6, 100, 3000, 1, 2});
-      const auto pages = static_cast<size_t>(2 * page_bytes(shape));
+      const auto pages = static_cast<size_t>(2 * shape.page_bytes());
       DeviceArray<std::byte> first{std::vector<std::byte>(pages)},
           second{std::vector<std::byte>(pages)};
       const auto places_in = [&](const DeviceArray<std::byte>& memory) {
         std::vector<KvPlace> places;
         for (int32_t i = 0; i < kRows; ++i)
-          places.push_back({memory.data() + i / 4 * page_bytes(shape), i % 4});
+          places.push_back({memory.data() + i / 4 * shape.page_bytes(), i % 4});
         places[5].page = nullptr;
         return places;
       };

@@ -134,7 +134,7 @@ TEST(CudaOccupancy, AttentionOfWideHeadsIsPlannedAsItFits) {
 
 TEST(CudaOccupancy, AttentionOfFewRowsIsPlannedAsItFits) {
   const KvFormat kinds[] = {DType::kF16, DType::kBF16, KvFormat(KvEncoding::kInt8),
-                            KvFormat(KvEncoding::kInt4)};
+                            KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values};
   const std::regex name(R"re(.*<KvKind:(\d), (\d+), true, (true|false)>.*)re");
   int rows = 0;
   for (const Row& row : rows_of("attention_kernel")) {
