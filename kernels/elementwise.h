@@ -32,6 +32,8 @@ void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate
 void soft_cap(float* x, float cap, int64_t n) noexcept;
 /// x *= factor.
 void scale_inplace(float* x, float factor, int64_t n) noexcept;
+/// Each of [rows, cols] (row stride `stride` floats) between -most and most; NaN stays.
+void clamp_rows(float* x, int64_t stride, float most, int64_t rows, int64_t cols) noexcept;
 /// Each row of x [rows, cols] *= gains [cols], element by element.
 void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) noexcept;
 
@@ -81,6 +83,7 @@ void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate
                   int64_t cols);
 void soft_cap(float* x, float cap, int64_t n);
 void scale_inplace(float* x, float factor, int64_t n);
+void clamp_rows(float* x, int64_t stride, float most, int64_t rows, int64_t cols);
 void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols);
 void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
                        float factor, int64_t rows, int64_t cols);

@@ -9,7 +9,7 @@
 namespace sluice::tools {
 
 BatchModel::BatchModel(const BatchFlags& flags)
-    : model(app::open_model(flags.engine.model)),
+    : model(open_model(flags.engine)),
       tokenizer(find_tokenizer(flags.engine)),
       name(model_name(flags.engine.model)) {
   if (tokenizer) {

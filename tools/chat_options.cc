@@ -111,7 +111,7 @@ EngineFlags serving_flags(const EngineFlags& flags) {
   EngineFlags out = flags;
   out.prefers_memory = true;
   if (out.context == 0)
-    out.context = std::min(BoundModel::open(flags.model).shape().max_positions, kDefaultContext);
+    out.context = std::min(open_model(flags)->shape().max_positions, kDefaultContext);
   return out;
 }
 

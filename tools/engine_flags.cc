@@ -114,6 +114,27 @@ void add_policy(CLI::App& parser, EngineFlags& flags) {
       ->group(policies);
 }
 
+void add_positions(CLI::App& parser, PositionWishes& positions) {
+  const char* group = "Positions";
+  parser
+      .add_option("--rope-scaling", positions.rope_scaling,
+                  "yarn or linear (with --rope-factor), none, or an object as config.json has it "
+                  "under \"rope_scaling\"")
+      ->group(group);
+  parser
+      .add_option("--rope-factor,--rope-scale", positions.rope_factor,
+                  "by how much longer sequences become than the model was trained on")
+      ->group(group);
+  parser
+      .add_option("--rope-theta,--rope-freq-base", positions.rope_theta,
+                  "base of the rotary frequencies")
+      ->group(group);
+  parser
+      .add_option("--rope-original,--yarn-orig-ctx", positions.rope_original,
+                  "positions that the model was trained on (default: as its config.json says)")
+      ->group(group);
+}
+
 void add_machine(CLI::App& parser, EngineFlags& flags) {
   const char* machine = "Machine";
   parser.add_option("-t,--threads", flags.threads, "compute threads (default: all)")
@@ -175,6 +196,7 @@ void EngineFlags::add_to(CLI::App& parser) {
   if (adapter_use == AdapterUse::kOne)
     parser.add_option("--adapter", adapter, "of several given with --lora, the one to use");
   add_budgets(parser, *this);
+  add_positions(parser, positions);
   add_policy(parser, *this);
   add_machine(parser, *this);
   parser.add_flag("--dry-run", dry_run, "print the plan, read no weights");
@@ -367,10 +389,18 @@ void tell_expected(const app::FoundPlan& found) {
 }
 }  // namespace
 
+std::shared_ptr<const BoundModel> open_model(const EngineFlags& flags, int64_t sequence_tokens) {
+  PositionWishes positions = flags.positions;
+  positions.context_tokens = flags.context;
+  positions.sequence_tokens = sequence_tokens;
+  return app::open_model(flags.model, positions);
+}
+
 OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
                          std::stop_token cancel,
                          const std::function<void(EngineOptions&)>& adjust) {
-  return open_engine(flags, app::open_model(flags.model), workload, std::move(cancel), adjust);
+  return open_engine(flags, open_model(flags, workload.max_total_tokens), workload,
+                     std::move(cancel), adjust);
 }
 
 namespace {

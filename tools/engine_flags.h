@@ -30,6 +30,7 @@ struct EngineFlags {
   std::string device, device_memory;
   int gpu = -1;  ///< which, where a GPU is asked for
   bool has_no_cuda_graphs = false, is_gpu_direct = false;
+  PositionWishes positions;  ///< but for context_tokens
   std::string memory, disk, offload_dir;
   std::string policy_file;
   std::vector<double> percent;
@@ -67,6 +68,9 @@ struct OpenedEngine {
   Engine* operator->() const noexcept { return engine.get(); }
 };
 
+/// The model, as the flags want its positions. `sequence_tokens`: of the longest sequence that will
+/// be computed; 0: not known.
+std::shared_ptr<const BoundModel> open_model(const EngineFlags& flags, int64_t sequence_tokens = 0);
 /// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when
 /// --dry-run: the plan has been printed and nothing is left to do.
 /// `adjust` may change the options that the flags gave; `cancel` stops a first measurement.

@@ -172,7 +172,7 @@ void run(const EvalFlags& flags, std::stop_token stop) {
     throw Error(ErrorKind::kUser, "eval scores one thing at a time",
                 "give --text FILE (perplexity) or --accuracy FILE.jsonl");
   const auto tokenizer = need_tokenizer(flags.engine);
-  const auto model = app::open_model(flags.engine.model);
+  const auto model = open_model(flags.engine, flags.accuracy.empty() ? flags.window : 0);
   const ModelShape& shape = model->shape();
   const Job job = flags.accuracy.empty() ? text_job(flags, *tokenizer, shape.max_positions)
                                          : accuracy_job(*tokenizer, flags.accuracy);

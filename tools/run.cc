@@ -105,7 +105,9 @@ void run(const RunFlags& flags, std::stop_token stop) {
   const auto tokenizer = find_tokenizer(flags.engine);
   sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
-  const auto model = app::open_model(flags.engine.model);
+  int64_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
+  const auto model = open_model(flags.engine, longest + params.max_tokens);
   std::shared_ptr<guide::Guide> guide;
   if (tokenizer) {
     guide::GuideMaker guides(*tokenizer, model->eos_token_ids());

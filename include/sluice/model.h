@@ -12,10 +12,21 @@ namespace sluice {
 class BoundModel;
 struct EmbeddingForm;
 
+/// What is wanted of a model's positions; zeros and empty texts: as its config.json says.
+struct ModelOptions {
+  std::string rope_scaling;  ///< "yarn", "linear", "none", or an object as config.json has it
+  double rope_factor = 0;    ///< by how much longer sequences become
+  double rope_theta = 0;     ///< base of the rotary frequencies
+  int64_t rope_original = 0;  ///< positions that the model was trained on
+  /// Of the longest sequence, even where that is more than the model was made for.
+  int64_t context_tokens = 0;
+};
+
 class Model {
  public:
-  /// A Hugging Face folder or a packed store. Errors: kFile naming what is missing or does not fit.
-  static Model open(const std::filesystem::path& path);
+  /// A Hugging Face folder or a packed store. Errors: kFile naming what is missing or does not fit;
+  /// kUser for positions that the model can't have.
+  static Model open(const std::filesystem::path& path, const ModelOptions& options = {});
 
   const std::filesystem::path& path() const;
   std::string family() const;          ///< config.json's model_type: "llama"

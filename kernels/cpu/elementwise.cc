@@ -64,6 +64,13 @@ void scale_inplace(float* x, float factor, int64_t n) noexcept {
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.scale(x + begin, factor, count); });
 }
 
+void clamp_rows(float* x, int64_t stride, float most, int64_t rows, int64_t cols) noexcept {
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    float* const at = x + row * stride;
+    for (int64_t i = 0; i < cols; ++i) at[i] = std::clamp(at[i], -most, most);
+  });
+}
+
 void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) noexcept {
   deal_each(rows, least_rows(cols), [&](int64_t row) {
     for (int64_t i = 0; i < cols; ++i) x[row * cols + i] *= gains[i];

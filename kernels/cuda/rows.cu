@@ -145,6 +145,13 @@ scale_rows_kernel(float* x, RowsShape shape, float factor, RowPositions at) {
 }
 
 SLUICE_KERNEL(kThreads)
+clamp_rows_kernel(float* x, float most, RowsShape shape) {
+  float* const row = x + block_x() * shape.stride;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    row[col] = row[col] < -most ? -most : row[col] > most ? most : row[col];
+}
+
+SLUICE_KERNEL(kThreads)
 scale_columns_kernel(float* x, const float* gains, RowsShape shape) {
   const int64_t row = block_x();
   for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
@@ -294,6 +301,12 @@ void scale_rows(float* x, const RowsShape& shape, float factor, const RowPositio
   if (shape.rows == 0) return;
   launch("scale_rows", scale_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
          shape, factor, at);
+}
+
+void clamp_rows(float* x, float most, const RowsShape& shape, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("clamp_rows", clamp_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x, most,
+         shape);
 }
 
 void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream) {

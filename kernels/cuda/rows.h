@@ -37,6 +37,8 @@ struct RowPositions {
 /// (kernels/elementwise.h).
 void scale_rows(float* x, const RowsShape& shape, float factor, const RowPositions& at,
                 Stream stream);
+/// x between -most and most; NaN stays.
+void clamp_rows(float* x, float most, const RowsShape& shape, Stream stream);
 /// x *= gains [cols] in every row.
 void scale_columns(float* x, const float* gains, const RowsShape& shape, Stream stream);
 /// x = cap tanh(x / cap), n elements.

@@ -92,6 +92,12 @@ void scale_inplace(float* x, float factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+void clamp_rows(float* x, int64_t stride, float most, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (float* at = x + row * stride; at < x + row * stride + cols; ++at)
+      if (std::fabs(*at) > most) *at = std::copysign(most, *at);
+}
+
 void scale_columns(float* x, const float* gains, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows * cols; ++i) x[i] *= gains[i % cols];
 }

@@ -197,7 +197,9 @@ class Model:
                  kv_dtype: Optional[str] = None, device: Optional[str] = None, gpu: Optional[int] = None,
                  hardware: Optional[_Path] = None, policy: Union[None, str, Dict[str, Any]] = None,
                  tokenizer: Optional[_Path] = None, pretokenizer: Optional[str] = None,
-                 chat_template: Optional[_Path] = None) -> None: ...
+                 chat_template: Optional[_Path] = None, rope_scaling: Union[None, str, Dict[str, Any]] = None,
+                 rope_factor: Optional[float] = None, rope_theta: Optional[float] = None,
+                 rope_original: Optional[int] = None) -> None: ...
     @property
     def family(self) -> str: ...
     @property

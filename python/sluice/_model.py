@@ -17,7 +17,7 @@ _POOLINGS = ("", "last", "mean", "cls")  # sluice.h's Pooling
 # What Model takes beside the path; kept in its signature and in __init__.pyi as well.
 OPTIONS = ("cpu_mem", "disk_mem", "gpu_mem", "offload_dir", "sequences", "context", "kv_tokens", "predict_lengths",
            "prefix_cache", "threads", "compute", "kv_dtype", "device", "gpu", "hardware", "policy", "tokenizer",
-           "pretokenizer", "chat_template")
+           "pretokenizer", "chat_template", "rope_scaling", "rope_factor", "rope_theta", "rope_original")
 
 
 class Model:
@@ -31,7 +31,7 @@ class Model:
         self.path = _params.path(path, "path")
         self._pid = os.getpid()
         self._lines = _core.Log()
-        self._bound = _core.Model.open(self.path)
+        self._bound = _core.Model.open(self.path, self._positions(options))
         for note in self._bound.notes:
             _log.warning("%s: %s", self.path, note)
         self.tokenizer = self._find_tokenizer(take("tokenizer"), take("pretokenizer"))
@@ -43,6 +43,19 @@ class Model:
         finally:
             self._tell()
         _open_models.add(self)
+
+    @staticmethod
+    def _positions(options):
+        take = options.get
+        scaling = take("rope_scaling") or ""
+        context = take("context")
+        return {
+            "rope_scaling": _params.text(scaling if isinstance(scaling, str) else json.dumps(scaling), "rope_scaling"),
+            "rope_factor": _params.number(take("rope_factor") or 0, "rope_factor"),
+            "rope_theta": _params.number(take("rope_theta") or 0, "rope_theta"),
+            "rope_original": _params.integer(take("rope_original") or 0, "rope_original", 0, _MAX),
+            "context_tokens": 0 if context is None else _params.integer(context, "context", 1, _MAX),
+        }
 
     def _find_tokenizer(self, path, pretokenizer):
         try:

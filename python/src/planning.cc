@@ -33,10 +33,17 @@ Options options_of(const py::dict& values, const std::shared_ptr<Log>& log) {
 
 void add_model(py::module_& module) {
   py::class_<Model>(module, "Model")
-      .def_static("open",
-                  [](const std::string& path) {
-                    return interruptible([&](std::stop_token) { return Model::open(path); });
-                  })
+      .def_static(
+          "open",
+          [](const std::string& path, const py::dict& values) {
+            ModelOptions options;
+            read(values, "rope_scaling", options.rope_scaling);
+            read(values, "rope_factor", options.rope_factor);
+            read(values, "rope_theta", options.rope_theta);
+            read(values, "rope_original", options.rope_original);
+            read(values, "context_tokens", options.context_tokens);
+            return interruptible([&](std::stop_token) { return Model::open(path, options); });
+          })
       .def_property_readonly("family", &Model::family)
       .def_property_readonly("weights", &Model::weights)
       .def_property_readonly("parameters", &Model::parameters)

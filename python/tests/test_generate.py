@@ -155,11 +155,23 @@ def test_a_model_that_does_not_fit_says_what_is_short(opened):
         opened(cpu_mem="1KiB")
 
 
+def test_positions_are_stretched(opened):
+    assert opened().context == 512
+    for options in ({"rope_scaling": "yarn", "rope_factor": 4},
+                    {"rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 512}},
+                    {"context": 2048}):
+        model = opened(**options)
+        assert model.context == 2048
+        assert len(model.generate([5] * 700, max_tokens=2).token_ids) == 2
+
+
 @pytest.mark.parametrize("options, word", [
     ({"cpu_mem": "4 Gigs"}, "cpu_mem"), ({"cpu_mem": -1}, "cpu_mem"), ({"cpu_mem": 0}, "cpu_mem"),
     ({"cpu_memory": "1GiB"}, "did you mean 'cpu_mem'?"), ({"context": 0x7FFFFFFF}, "512"), ({"context": -5}, "context"),
     ({"sequences": -1}, "sequences"), ({"context": 0}, "context"), ({"sequences": 0}, "sequences"), ({"sequences": 2.5}, "sequences"), ({"threads": -1}, "threads"),
     ({"compute": "f64"}, "compute"), ({"kv_dtype": "int2"}, "kv_dtype"), ({"device": "abacus"}, "device"),
+    ({"rope_scaling": "spiral", "rope_factor": 2}, "rope_scaling"), ({"rope_factor": -1}, "rope_factor"),
+    ({"rope_scaling": {"rope_type": "yarn"}, "rope_theta": 0.5}, "rope_theta"),
     ({"policy": "{"}, "policy"), ({"policy": {"weights": 3}}, "policy"), ({"hardware": "/nowhere.json"}, "hardware"),
     ({"prefix_cache": "yes"}, "prefix_cache"), ({"kv_tokens": 0}, "kv_tokens"), ({"tokenizer": "/nowhere"}, "nowhere"),
     ({"chat_template": "/nowhere.jinja"}, "chat_template"), ({"chat_template": "{% if %}"}, "chat_template")])

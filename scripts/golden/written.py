@@ -41,6 +41,12 @@ MODELS = {
     "internlm3": dict(SIZES, head_dim=4, attention_bias=True, mlp_bias=True),
     "jais2": dict(SIZES, head_dim=4),
     "ministral": dict(SIZES, head_dim=4, sliding_window=5, layer_types=["full_attention", "sliding_attention"]),
+    "olmoe": dict({k: v for k, v in SIZES.items() if k != "intermediate_size"}, intermediate_size=6, num_experts=4,
+                  num_experts_per_tok=2, clip_qkv=0.5),
+    # Longer than it was first trained on.
+    "phi3": dict(SIZES, original_max_position_embeddings=8,
+                 rope_parameters={"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.1],
+                                  "long_factor": [1.5, 3.0], "original_max_position_embeddings": 8}),
     "stablelm": dict(SIZES, qk_layernorm=True, use_parallel_residual=True, use_qkv_bias=True, partial_rotary_factor=0.5,
                      tie_word_embeddings=False),
     "solar_open": dict({k: v for k, v in SIZES.items() if k != "intermediate_size"}, **EXPERTS, head_dim=4),

@@ -4,8 +4,9 @@
 
 namespace sluice {
 
-Model Model::open(const std::filesystem::path& path) {
-  auto bound = app::open_model(path);
+Model Model::open(const std::filesystem::path& path, const ModelOptions& options) {
+  auto bound = app::open_model(path, {options.rope_scaling, options.rope_factor, options.rope_theta,
+                                      options.rope_original, options.context_tokens, 0});
   bound->require_runnable();
   return Model(std::move(bound));
 }

@@ -54,8 +54,9 @@ void search(const EngineInput& input, const policy::Profile& profile,
 }
 }  // namespace
 
-std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path) {
-  return std::make_shared<const BoundModel>(BoundModel::open(path));
+std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path,
+                                             const PositionWishes& positions) {
+  return std::make_shared<const BoundModel>(BoundModel::open(path, KTypes::kKept, positions));
 }
 
 std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> model,
@@ -63,7 +64,8 @@ std::shared_ptr<const BoundModel> for_gpu(std::shared_ptr<const BoundModel> mode
   if (activations != kernels::ActivationFormat::kInt8 ||
       model->checkpoint().format() != io::CheckpointFormat::kGguf)
     return model;
-  return std::make_shared<const BoundModel>(BoundModel::open(model->path(), KTypes::kRepacked));
+  return std::make_shared<const BoundModel>(
+      BoundModel::open(model->path(), KTypes::kRepacked, model->positions()));
 }
 
 FoundPlan find_plan(const BoundModel& model, const EngineOptions& options, const EngineInput& input,

@@ -14,8 +14,10 @@
 
 namespace sluice::app {
 
-/// Errors: kFile naming what is missing or has the wrong shape or element type.
-std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path);
+/// Errors: kFile naming what is missing or has the wrong shape or element type; kUser for positions
+/// that the model can't have.
+std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path,
+                                             const PositionWishes& positions = {});
 
 /// The model as a GPU runs it: for int8 activations K types of a GGUF file are repacked to formats
 /// whose codes it multiplies with such. Any other as it is. Errors as open_model().

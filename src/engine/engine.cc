@@ -342,7 +342,10 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
   // A GPU multiplies int8 activations with codes of a byte or half of one.
   const bool repacks = options.backend && options.activations == kernels::ActivationFormat::kInt8;
   const KTypes k_types = repacks ? KTypes::kRepacked : KTypes::kKept;
-  return open(std::make_shared<const BoundModel>(BoundModel::open(model_path, k_types)),
+  PositionWishes positions;
+  positions.context_tokens = options.context_tokens;
+  positions.sequence_tokens = options.workload.max_total_tokens;
+  return open(std::make_shared<const BoundModel>(BoundModel::open(model_path, k_types, positions)),
               std::move(options));
 }
 

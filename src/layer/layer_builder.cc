@@ -194,6 +194,12 @@ void LayerBuilder::scale(View in_out, float factor) {
   append(op);
 }
 
+void LayerBuilder::clamp(View in_out, float most) {
+  Operator op{.kind = Kind::kClamp, .out = in_out};
+  op.factor = most;
+  append(op);
+}
+
 void LayerBuilder::scale_columns(std::string_view gains, View in_out) {
   check_slot(in_out);
   Operator op{

@@ -63,6 +63,8 @@ class LayerBuilder {
   void scale(View in_out, float factor);
   /// `in_out` *= 1 + factor ln(1 + floor((position + shift) / period)), by row.
   void scale_by_position(View in_out, float factor, int64_t period, int32_t shift = 0);
+  /// `in_out` between -most and most.
+  void clamp(View in_out, float most);
   /// Each row of a slot, by a vector.
   void scale_columns(std::string_view gains, View in_out);
   /// `groups` groups of heads of q, one of k and one of v; both are slots.

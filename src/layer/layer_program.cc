@@ -21,7 +21,7 @@ bool covers(const View& outer, const View& inner) noexcept {
 bool Operator::is_in_place() const noexcept {
   return kind == Kind::kNorm || kind == Kind::kNormHeads || kind == Kind::kAdd ||
          kind == Kind::kRope || kind == Kind::kActivate || kind == Kind::kScale ||
-         kind == Kind::kScaleByPosition || kind == Kind::kTimeSteps ||
+         kind == Kind::kScaleByPosition || kind == Kind::kClamp || kind == Kind::kTimeSteps ||
          kind == Kind::kScaleColumns || kind == Kind::kAddWeighted;
 }
 

@@ -72,6 +72,7 @@ struct Operator {
     kLinear,             ///< out = in W^T + bias, W the matrix `weight` [out.cols, in.cols]
     kScale,              ///< out *= `factor`
     kScaleByPosition,    ///< out *= 1 + `factor` ln(1 + floor(the row's position / `offset`))
+    kClamp,              ///< out = out, between -`factor` and `factor`
     kScaleColumns,       ///< out *= the vector `weight`, element by element
     kRegroup,  ///< out = in, in `heads` groups of some heads of q, one of k, one of v, as all of q,
                ///< then k, then v; heads of `offset` columns

@@ -41,6 +41,7 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kNormHeads:
     case Kind::kScale:
     case Kind::kScaleByPosition:
+    case Kind::kClamp:
     case Kind::kScaleColumns:
     case Kind::kTimeSteps:
     case Kind::kActivate: return {out, out};

@@ -17,6 +17,13 @@
 namespace sluice {
 
 namespace {
+bool has_rope(const FamilyModel& family) {
+  for (size_t i = 0; i < family.shape().sublayers.size(); ++i)
+    for (const Operator& op : family.program(i).operators)
+      if (op.kind == Operator::Kind::kRope || !op.frequencies.empty()) return true;
+  return false;
+}
+
 // What tools that pack weights call a part of one, where the weight itself is not there.
 std::string packed_neighbour(const io::Checkpoint& checkpoint, const WeightShape& weight) {
   constexpr std::string_view kEnd = ".weight";
@@ -213,8 +220,9 @@ io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
   return made;
 }
 
-BoundModel BoundModel::open(const std::filesystem::path& path, KTypes k_types) {
-  BoundModel model = bind(io::Checkpoint::open(path), path.string(), k_types);
+BoundModel BoundModel::open(const std::filesystem::path& path, KTypes k_types,
+                            const PositionWishes& positions) {
+  BoundModel model = bind(io::Checkpoint::open(path), path.string(), k_types, positions);
   model.read_synthetic_routing();
   return model;
 }
@@ -227,7 +235,8 @@ void BoundModel::read_synthetic_routing() {
         "(config.json's \"sluice_router\")");
 }
 
-BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTypes k_types) {
+BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTypes k_types,
+                            const PositionWishes& positions) {
   BoundModel model(std::move(opened));
   model.path_ = name;
   const io::Checkpoint& checkpoint = model.checkpoint_;
@@ -240,7 +249,11 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
                 "give the model's whole folder, with config.json beside the weights");
   const ModelConfig config(model.config_text_, config_path);
   const TextPart part = text_part(config, checkpoint);
-  model.family_ = make_family_model(part.config);
+  model.positions_ = positions;
+  model.family_ = make_family_model(with_positions(part.config, positions));
+  if (positions.changes_rope() && !has_rope(*model.family_))
+    throw Error(ErrorKind::kUser, fmt::format("{}: the model has no rotary positions", name),
+                "leave `rope_scaling`, `rope_factor`, `rope_theta` and `rope_original` out");
   model.shape_ = model.family_->shape();
   if (!part.whole.empty()) name_as_part(part.whole, checkpoint, model.shape_);
   const std::unique_ptr<ForeignWeights> foreign = foreign_weights(part.config, checkpoint, k_types);

@@ -12,17 +12,19 @@
 #include "src/base/synthetic_routing.h"
 #include "src/model/family.h"
 #include "src/model/foreign/foreign.h"
+#include "src/model/positions.h"
 
 namespace sluice {
 
 class BoundModel {
  public:
   /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element
-  /// type.
-  static BoundModel open(const std::filesystem::path& path, KTypes k_types = KTypes::kKept);
+  /// type; kUser for positions that the model can't have.
+  static BoundModel open(const std::filesystem::path& path, KTypes k_types = KTypes::kKept,
+                         const PositionWishes& positions = {});
   /// The same of a checkpoint that is open already; `name` stands in errors.
   static BoundModel bind(io::Checkpoint checkpoint, const std::string& name,
-                         KTypes k_types = KTypes::kKept);
+                         KTypes k_types = KTypes::kKept, const PositionWishes& positions = {});
 
   const FamilyModel& family() const noexcept { return *family_; }
   /// The family's shape with the element types that the checkpoint's matrices really have.
@@ -40,6 +42,8 @@ class BoundModel {
   const std::filesystem::path& path() const noexcept { return path_; }
   /// "GPTQ", "GGUF", ..., or empty: whether any weight is foreign.
   const std::string& foreign_method() const noexcept { return foreign_method_; }
+  /// What was wanted of its positions.
+  const PositionWishes& positions() const noexcept { return positions_; }
   /// config.json's text; of a GGUF file what it would be.
   const std::string& config_text() const noexcept { return config_text_; }
   /// Errors: kUser when the experts of a layer have several element types: convert mends that.
@@ -61,6 +65,7 @@ class BoundModel {
   void read_synthetic_routing();
   io::Checkpoint checkpoint_;
   std::filesystem::path path_;
+  PositionWishes positions_;
   std::unique_ptr<FamilyModel> family_;
   ModelShape shape_;
   std::vector<std::vector<std::vector<const io::TensorEntry*>>> tensors_;  // [..][..][expert]

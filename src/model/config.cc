@@ -249,6 +249,8 @@ bool ModelConfig::agrees_with(const ModelConfig& other, std::string_view key) co
   return mine && theirs ? *mine == *theirs : mine == theirs;
 }
 
+std::string ModelConfig::text() const { return json_->value.dump(); }
+
 std::vector<std::string> ModelConfig::keys() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : json_->value.items())

@@ -53,6 +53,8 @@ class ModelConfig {
   /// Whether both have the same value under `key`.
   bool agrees_with(const ModelConfig& other, std::string_view key) const;
 
+  /// The whole of it as JSON.
+  std::string text() const;
   /// The names of what is present and not null.
   std::vector<std::string> keys() const;
   /// Errors: kFile naming the first key that is neither in `known` nor null: what it asks for would

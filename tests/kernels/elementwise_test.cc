@@ -115,6 +115,14 @@ TEST(Scale, ByAFactorAndByPosition) {
       scale_inplace(x.data(), 0.37f, std::ssize(x));
       reference::scale_inplace(expected.data(), 0.37f, std::ssize(x));
       EXPECT_EQ(x, expected);
+      for (const float most : {0.0f, 0.2f, 100.0f}) {
+        clamp_rows(x.data() + 1, cols + 3, most, 6, cols);
+        reference::clamp_rows(expected.data() + 1, cols + 3, most, 6, cols);
+        EXPECT_EQ(x, expected) << most;
+        x = random.normal(6 * (cols + 3));
+        x[1] = std::numeric_limits<float>::infinity();
+        expected = x;
+      }
       const auto gains = random.normal(cols);
       scale_columns(x.data(), gains.data(), 6, cols);
       reference::scale_columns(expected.data(), gains.data(), 6, cols);

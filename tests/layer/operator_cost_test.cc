@@ -65,6 +65,7 @@ struct Counter {
       case Kind::kNorm:
       case Kind::kScale:
       case Kind::kScaleByPosition:
+      case Kind::kClamp:
       case Kind::kScaleColumns:
       case Kind::kRegroup:
       case Kind::kActivate: return touch(op.out.cols, 1, 1);

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/model/family.h"
+#include "src/model/positions.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +65,46 @@ TEST(Decoder, RunsUpToWhereItsRotaryPositionsAreTheSame) {
   EXPECT_EQ(longrope->shape().max_positions, 512);
   EXPECT_NE(longrope->shape().note.find("512"), std::string::npos);
   EXPECT_FLOAT_EQ(frequencies(*longrope, 1)[0], 0.5f);
+}
+
+TEST(Decoder, LongRopeTurnsAsTheLongestSequenceWantsIt) {
+  const Json of_short(std::vector<double>(4, 2.0)), of_long(std::vector<double>(4, 8.0));
+  for (const int longest : {0, 1, 512, 513, 4096, 9000}) {
+    Json config = decoder(
+        "phi3", {{"original_max_position_embeddings", 512},
+                 {"rope_scaling",
+                  {{"type", "longrope"}, {"short_factor", of_short}, {"long_factor", of_long}}}});
+    if (longest > 0) config[kLongestKey] = longest;
+    const auto longrope = model(config);
+    EXPECT_FLOAT_EQ(frequencies(*longrope, 1)[0], longest > 512 ? 0.125f : 0.5f) << longest;
+    EXPECT_EQ(longrope->shape().max_positions, longest > 512 ? 4096 : 512) << longest;
+    EXPECT_FALSE(longrope->shape().note.empty());
+  }
+}
+
+TEST(Decoder, RunsBeyondWhatItWasMadeForWhereThatIsWanted) {
+  const auto positions_of = [](const char* type, const Json& changes, std::string* note) {
+    Json config = decoder(type, changes);
+    config[kContextKey] = 10000;
+    const auto longer = model(config);
+    *note = longer->shape().note;
+    return longer->shape().max_positions;
+  };
+  std::string note;
+  EXPECT_EQ(positions_of("llama", Json::object(), &note), 10000);
+  EXPECT_NE(note.find("made for 4096"), std::string::npos) << note;
+  EXPECT_NE(note.find("`rope_factor` 3"), std::string::npos) << note;
+  // Windows stay.
+  Json config = decoder("mistral", {{"sliding_window", 4096}});
+  EXPECT_EQ(windows(*model(config)), std::vector<int64_t>(4, 0));
+  config[kContextKey] = 4097;
+  EXPECT_EQ(windows(*model(config)), std::vector<int64_t>(4, 4096));
+  // Not where theta would have to grow, nor where attention would choose keys.
+  EXPECT_EQ(
+      positions_of("llama", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}}}, &note),
+      4096);
+  EXPECT_EQ(positions_of("deepseek_v32", {{"index_topk", 96}, {"first_k_dense_replace", 9}}, &note),
+            96);
 }
 
 // Up to "index_topk" keys attention chooses all of them.
@@ -389,7 +430,7 @@ TEST(Mixtures, RefuseWhatTheyDoNotReadByName) {
   };
   expect(mixture("qwen3_moe", {{"num_experts_per_tok", 7}}), "of 6 experts");
   expect(mixture("qwen3_moe", {{"num_experts", 2000}}), "num_experts");
-  expect(mixture("olmoe", {{"clip_qkv", 8.0}}), "clip_qkv");
+  expect(mixture("olmoe", {{"clip_qkv", -1.0}}), "clip_qkv");
   expect(mixture("qwen2_moe", {{"use_sliding_window", true}}), "use_sliding_window");
   expect(latent("deepseek_v2", {{"first_k_dense_replace", 0},
                                 {"num_experts_per_tok", 2},

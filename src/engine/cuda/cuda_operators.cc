@@ -430,6 +430,10 @@ void CudaRunner::scale(const Operator& op, Rows in_out) {
   cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, {}, stream());
 }
 
+void CudaRunner::clamp(const Operator& op, Rows in_out) {
+  cuda::clamp_rows(in_out.data, op.factor, shape_of(in_out), stream());
+}
+
 void CudaRunner::scale_columns(const Operator& op, Rows in_out) {
   cuda::scale_columns(in_out.data, vector_or_null(op.weight), shape_of(in_out), stream());
 }

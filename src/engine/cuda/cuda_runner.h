@@ -58,6 +58,7 @@ class CudaRunner final : public OperatorRunner {
   void add(Rows in_out, Rows in) override;
   void linear(const Operator& op, Rows in, Rows out) override;
   void scale(const Operator& op, Rows in_out) override;
+  void clamp(const Operator& op, Rows in_out) override;
   void scale_by_position(const Operator& op, Rows in_out) override;
   void scale_columns(const Operator& op, Rows in_out) override;
   void regroup(const Operator& op, Rows in, Rows out) override;

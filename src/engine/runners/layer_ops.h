@@ -53,6 +53,8 @@ class LayerOps {
   virtual void scale(const Operator& op, Rows in_out) = 0;
   virtual void scale_by_position(const Operator& op, Rows in_out) = 0;
   virtual void scale_columns(const Operator& op, Rows in_out) = 0;
+  /// in_out between -op.factor and op.factor.
+  virtual void clamp(const Operator& op, Rows in_out) = 0;
   /// Groups of heads to q, k and v.
   virtual void regroup(const Operator& op, Rows in, Rows out) = 0;
   /// Some of the heads.

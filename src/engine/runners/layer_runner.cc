@@ -270,6 +270,10 @@ void LayerRunner::scale(const Operator& op, Rows in_out) {
   kernels::scale_inplace(in_out.data, op.factor, in_out.rows * in_out.cols);
 }
 
+void LayerRunner::clamp(const Operator& op, Rows in_out) {
+  kernels::clamp_rows(in_out.data, in_out.stride, op.factor, in_out.rows, in_out.cols);
+}
+
 void LayerRunner::scale_columns(const Operator& op, Rows in_out) {
   kernels::scale_columns(in_out.data, vector_or_null(op.weight), in_out.rows, in_out.cols);
 }

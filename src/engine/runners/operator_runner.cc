@@ -129,6 +129,7 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kScale: return scale(op, out);
     case Kind::kScaleByPosition: return scale_by_position(op, out);
     case Kind::kScaleColumns: return scale_columns(op, out);
+    case Kind::kClamp: return clamp(op, out);
     case Kind::kRegroup: return regroup(op, in, out);
     case Kind::kTakeHeads: return take_heads(op, in, out);
     case Kind::kAbsorb: return absorb(op, in, out);

@@ -11,12 +11,14 @@
 
 #include "src/base/error.h"
 #include "src/model/families/decoder_weights.h"
+#include "src/model/positions.h"
 
 namespace sluice {
 
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
+constexpr int64_t kMostTimes = 64;  // that a sequence may be longer than a model was made for
 constexpr float kLongestStep = std::numeric_limits<float>::infinity();
 
 // One slope a head (arXiv:2108.12409): powers of 2^(-8 / n); where the heads are no power of two,
@@ -157,6 +159,8 @@ class Decoder final : public FamilyModel {
       layer.norm(norm("q_norm", "q_norm.bias"), to.q);
       layer.norm(norm("k_norm", "k_norm.bias"), to.k);
     }
+    if (traits_.qkv_limit > 0)
+      for (const View& view : {to.q, to.k, to.v}) layer.clamp(view, traits_.qkv_limit);
     if (kind.rope >= 0) {
       const Rope& rope = traits_.ropes[static_cast<size_t>(kind.rope)];
       layer.rope(to.q, shape_.num_heads, rope.frequencies, rope.factor, traits_.rope);
@@ -512,20 +516,37 @@ class Decoder final : public FamilyModel {
       traits_.layers.assign(static_cast<size_t>(s.num_layers),
                             {traits_.sliding_window, has_rope ? 0 : -1});
     SLUICE_ASSERT(std::ssize(traits_.layers) == s.num_layers, "a family says it of every layer");
-    for (const Rope& rope : traits_.ropes)
-      if (rope.longest > 0 && rope.longest < s.max_positions) {
-        s.max_positions = rope.longest;
-        s.note = fmt::format(
-            "its rotary positions are scaled for longer sequences as a whole: it runs up to {} "
-            "positions",
-            rope.longest);
-      }
+    bool may_be_longer = !traits_.has_positions;
+    for (const Rope& rope : traits_.ropes) {
+      if (rope.is_of_long)
+        s.note = "sequences are longer than it was first trained on: all are turned as those are";
+      if (rope.longest == 0) continue;
+      may_be_longer = false;
+      if (rope.longest >= s.max_positions) continue;
+      s.note = fmt::format(
+          "its rotary positions are scaled for longer sequences as a whole: it runs up to {} "
+          "positions; with `context_tokens` of up to {} all sequences are turned as long ones are",
+          rope.longest, s.max_positions);
+      s.max_positions = rope.longest;
+    }
     if (traits_.sparse_from > 0 && traits_.sparse_from < s.max_positions) {
       s.max_positions = traits_.sparse_from;
       s.note = fmt::format(
           "from {} positions on its attention chooses keys by an index, which sluice does not "
           "compute: it runs up to there, where all keys are chosen",
           traits_.sparse_from);
+      may_be_longer = false;
+    }
+    const int64_t wanted = config.integer_or(kContextKey, 0, 0, kMostPositions);
+    if (may_be_longer && wanted > s.max_positions && wanted <= kMostTimes * s.max_positions) {
+      s.note = fmt::format(
+          "it was made for {} positions: beyond them answers may mean nothing{}", s.max_positions,
+          has_rope
+              ? fmt::format(" (models are stretched with `rope_scaling` yarn and `rope_factor` "
+                            "{})",
+                            (wanted + s.max_positions - 1) / s.max_positions)
+              : "");
+      s.max_positions = wanted;
     }
     for (DecoderLayer& layer : traits_.layers) {
       if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence

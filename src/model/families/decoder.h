@@ -196,6 +196,7 @@ struct DecoderTraits {
   /// What sublayers give is added to their normed input instead of the residual stream.
   bool adds_to_normed = false;
 
+  float qkv_limit = 0;  ///< magnitude that q, k and v are clamped to, behind their norms; 0: none
   bool has_qkv_bias = false;
   bool has_o_bias = false;
   bool has_mlp_bias = false;

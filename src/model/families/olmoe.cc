@@ -1,4 +1,6 @@
 // OLMoE: a mixture of experts in every layer, q and k normed over all their heads.
+#include <fmt/format.h>
+
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
@@ -8,13 +10,15 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_olmoe(const ModelConfig& config) {
-  if (config.has("clip_qkv"))
-    config.refuse("\"clip_qkv\" is set", "sluice runs this family without clipping q, k and v");
+  const double limit = config.number_or("clip_qkv", 0);
+  if (config.has("clip_qkv") && !(limit > 0))
+    config.refuse(fmt::format("\"clip_qkv\" is {}", limit), "write a number above 0, or null");
   const bool has_bias = config.boolean_or("attention_bias", false);
   DecoderTraits traits{.family = "olmoe",
                        .max_positions = 4096,
                        .eps = 1e-5,
                        .qk_norm = QkNorm::kWholeWidth,
+                       .qkv_limit = static_cast<float>(limit),
                        .has_qkv_bias = has_bias,
                        .has_o_bias = has_bias};
   traits.mixture = read_mixture(config, {.width = "intermediate_size"}, 64, 8, 2048);

@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4, LongRoPE up to the original length: q, k and v in one tensor, gate and up in
+// Phi-3 and Phi-4, q, k and v in one tensor, gate and up in
 // another.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"

@@ -7,6 +7,8 @@
 #include <numbers>
 #include <optional>
 
+#include "src/model/positions.h"
+
 namespace sluice {
 
 namespace {
@@ -103,26 +105,29 @@ void scale_yarn(const ModelConfig& scaling, const Plain& plain, Rope& rope) {
 }
 
 // Every frequency is divided by a factor of its own: one list up to the original length, another
-// for longer sequences, from their first position on. The first is read.
+// for longer sequences, from their first position on, which is read where such are wanted.
 void scale_longrope(const ModelConfig& scaling, const Plain& plain, Rope& rope) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const double most = plain.config.number_or("max_position_embeddings", 2048);
   const double original = checked(
       scaling, kOriginal, scaling.number_or(kOriginal, plain.config.number_or(kOriginal, most)), 2);
-  const std::vector<double> factors = scaling.numbers("short_factor");
-  if (factors.size() != rope.frequencies.size() ||
+  const bool is_long = original < most && plain.config.number_or(kLongestKey, 0) > original;
+  const char* const list = is_long ? "long_factor" : "short_factor";
+  const std::vector<double> factors = scaling.numbers(list);
+  if (scaling.numbers("short_factor").size() != rope.frequencies.size() ||
       scaling.numbers("long_factor").size() != rope.frequencies.size())
     scaling.refuse(fmt::format("\"short_factor\" and \"long_factor\" are no lists of {} numbers",
                                rope.frequencies.size()),
                    "mend the config.json");
   for (size_t i = 0; i < factors.size(); ++i)
-    rope.frequencies[i] = static_cast<float>(rope.frequencies[i] /
-                                             checked(scaling, "short_factor", factors[i], 1e-6));
+    rope.frequencies[i] =
+        static_cast<float>(rope.frequencies[i] / checked(scaling, list, factors[i], 1e-6));
   const double factor = scaling.number_or("factor", most / original);
   const double own = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
   rope.factor = static_cast<float>(
       checked(scaling, "attention_factor", scaling.number_or("attention_factor", own), 1e-6));
-  if (original < most) rope.longest = static_cast<int64_t>(original);
+  if (original < most && !is_long) rope.longest = static_cast<int64_t>(original);
+  rope.is_of_long = is_long;
 }
 
 // By one object's "rope_type" (older: "type").

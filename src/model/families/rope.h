@@ -14,6 +14,7 @@ struct Rope {
   /// Positions up to which the kind is the same for every length; 0: all. Kinds that turn a longer
   /// sequence's first positions otherwise are read up to where they don't.
   int64_t longest = 0;
+  bool is_of_long = false;  ///< as the kind has it for sequences longer than the original length
 };
 
 /// Where a model's rotary positions are said.

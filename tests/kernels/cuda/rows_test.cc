@@ -147,6 +147,13 @@ TEST(CudaRows, ScalesCapsAndRegroups) {
     for (int64_t row = 0; row < shape.rows; ++row)
       reference::scale_columns(expected.data() + row * shape.stride, gains.data(), 1, shape.cols);
     expect_near(scaled.values(), expected, 0, 0);
+    for (const float most : {0.0f, 10.0f, 1000.0f}) {
+      DeviceArray<float> clamped(x);
+      clamp_rows(clamped.data(), most, shape, nullptr);
+      expected = x;
+      reference::clamp_rows(expected.data(), shape.stride, most, shape.rows, shape.cols);
+      expect_near(clamped.values(), expected, 0, 0);
+    }
     DeviceArray<float> capped(x);
     soft_cap(capped.data(), 20.0f, std::ssize(x), nullptr);
     expected = x;
