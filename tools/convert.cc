@@ -30,7 +30,7 @@ struct ConvertFlags {
                                            pretokenizer;
   int64_t calibration_tokens = 16384;
   std::optional<double> bits;
-  bool overwrite = false, verify = false, dry_run = false, json = false;
+  bool requantises = false, overwrite = false, verify = false, dry_run = false, json = false;
   int threads = 0;
 };
 
@@ -68,6 +68,13 @@ app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const B
   app::QuantisationRequest out;
   if (!flags.weights.empty()) out.to = weight_format_argument(flags.weights, "--weights");
   out.bits = flags.bits;
+  out.requantises = flags.requantises;
+  if (flags.requantises && out.to && model.foreign_method().empty() && model.shape().is_quantised())
+    std::fprintf(
+        stderr,
+        "sluice: quantising %s anew: what was lost stays lost, and more is; the checkpoint "
+        "that it was quantised from gives a better store\n",
+        model.shape().weights_name().c_str());
   if (flags.range == "minmax") out.search = kernels::RangeSearch::kMinMax;
   out.threads = flags.threads;
   out.cancel = std::move(stop);
@@ -213,6 +220,8 @@ Command add_convert(CLI::App& program) {
   parser->add_option("--cpu-mem,--cpu-memory", flags->memory,
                      "host memory of the calibration's run (default: what is free)");
   parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
+  parser->add_flag("--allow-requantise", flags->requantises,
+                   "of a store that is quantised: --weights from the values that it has");
   parser->add_flag("--overwrite", flags->overwrite, "replace what is there");
   parser->add_flag("--verify", flags->verify, "read everything back and compare checksums");
   parser->add_flag("--dry-run", flags->dry_run, "say what would be written");

@@ -26,6 +26,7 @@ struct ConvertOptions {
   std::filesystem::path imatrix;  ///< in place of a text: llama.cpp's importance matrix; or empty
   std::filesystem::path lora;     ///< folder of a PEFT adapter (LoRA, rsLoRA, DoRA) to add; or empty
   std::string pretokenizer;    ///< as Tokenizer::load() has it
+  bool allow_requantise = false;  ///< of a store whose weights are quantised: `weights` from these
   bool overwrite = false;      ///< replaces what is there; otherwise what was begun goes on
   int threads = 0;             ///< 0: all
   std::function<void(int64_t done, int64_t total)> progress;  ///< bytes, any thread; may be empty

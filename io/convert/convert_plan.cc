@@ -58,7 +58,7 @@ TensorEntry plan_target(const TensorEntry& source, const StoreTensor& wanted) {
     if (wanted.to && *wanted.to != source.quantised)
       refuse(fmt::format("tensor {} is {} and cannot become {}", in_quotes(source.name),
                          format_name(source.quantised), format_name(*wanted.to)),
-             "convert from the checkpoint that it was quantised from");
+             "convert from the checkpoint that it was quantised from, or add `allow_requantise`");
     return target;
   }
   if (wanted.to && wanted.to->is_quantised()) {

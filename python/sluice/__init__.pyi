@@ -274,4 +274,5 @@ profile: _ProfileFunction
 
 def convert(model: _Path, destination: _Path, *, weights: Optional[str] = None, bits: Optional[float] = None,
             calibrate: Optional[_Path] = None, calibrate_tokens: Optional[int] = None, imatrix: Optional[_Path] = None,
-            cpu_mem: Optional[_Size] = None, lora: Optional[_Path] = None, overwrite: bool = False, threads: Optional[int] = None) -> str: ...
+            cpu_mem: Optional[_Size] = None, lora: Optional[_Path] = None, allow_requantise: bool = False,
+            overwrite: bool = False, threads: Optional[int] = None) -> str: ...

@@ -148,6 +148,7 @@ py::tuple converted(const std::string& model, const std::string& destination,
   read(values, "memory_budget_bytes", options.memory_budget_bytes);
   read(values, "lora", lora);
   read(values, "pretokenizer", options.pretokenizer);
+  read(values, "allow_requantise", options.allow_requantise);
   read(values, "overwrite", options.overwrite);
   read(values, "threads", options.threads);
   options.lora = lora;

@@ -15,8 +15,9 @@ import pathlib
 import bitsandbytes.functional as bnb
 import torch
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from safetensors.torch import save_file
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "foreign"
@@ -32,8 +33,12 @@ def sampled(rows):
     return rows[[0, 1, rows.shape[0] // 2, rows.shape[0] - 1]].float().contiguous()
 
 
-def make(name, settings, quantise, inner=128):
-    """quantise(weight) -> ({end of name: tensor}, dequantised); inner: intermediate size"""
+FEW = ("self_attn.k_proj", "mlp.down_proj")
+
+
+def make(name, settings, quantise, inner=128, quantised=tuple(SHAPES)):
+    """quantise(weight) -> ({end of name: tensor}, dequantised); inner: intermediate size; of what is not quantised few
+    values, which take little room"""
     if ONLY and name not in ONLY:
         return
     torch.manual_seed(7)
@@ -42,6 +47,10 @@ def make(name, settings, quantise, inner=128):
         shape = tuple(inner if size == 128 else size for size in shape)
         stem = f"model.layers.0.{part}"
         weight = torch.randn(shape) * 0.05
+        if part not in quantised:
+            tensors[stem + ".weight"] = (torch.round(weight * 20) / 20).bfloat16()
+            settings["ignore"] = sorted({*settings["ignore"], stem})
+            continue
         parts, values = quantise(weight)
         tensors |= {stem + "." + end: tensor.contiguous() for end, tensor in parts.items()}
         expected[stem + ".weight"] = sampled(values)
@@ -135,6 +144,44 @@ def compressed(form, **settings):
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": json.loads(args.model_dump_json())}}}, quantise
 
 
+def within_words(bits, settings_and_quantise):
+    """Codes as earlier versions packed them, which kept each within a word: 32 // bits of them, and bits left over."""
+    settings, dense = settings_and_quantise
+
+    def quantise(weight):
+        parts, values = dense(weight)
+        codes = unpack_from_int32(parts["weight_packed"], bits, torch.Size(weight.shape)).to(torch.int64) + (1 << (bits - 1))
+        each = 32 // bits
+        codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % each)).reshape(weight.shape[0], -1, each)
+        words = (codes << (bits * torch.arange(each))).sum(-1)
+        return parts | {"weight_packed": (words - ((words >> 31) << 32)).to(torch.int32)}, values
+
+    return settings, quantise
+
+
+def small_floats(form, bits, group):
+    """Scales of e4m3 with one of the whole tensor (NVFP4), or powers of two (MX)."""
+    is_nvfp4 = group == 16
+    stored = torch.float8_e4m3fn if is_nvfp4 else torch.uint8
+    args = QuantizationArgs(num_bits=bits, type="float", symmetric=True, dynamic=False, group_size=group, scale_dtype=stored,
+                            zp_dtype=stored, strategy="tensor_group" if is_nvfp4 else "group")
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry(form)
+
+    def quantise(weight):
+        grouped = weight.reshape(weight.shape[0], -1, group)
+        low, high = grouped.amin(-1), grouped.amax(-1)
+        state = {"weight": weight.float()}
+        if is_nvfp4:
+            state["weight_global_scale"] = generate_gparam(weight.min().reshape(1), weight.max().reshape(1))
+        state["weight_scale"], _ = calculate_qparams(low, high, args, global_scale=state.get("weight_global_scale"))
+        packed = compressor.compress(state, scheme)
+        return dict(packed), compressor.decompress(packed, scheme)["weight"]
+
+    return {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": json.loads(args.model_dump_json())}}}, quantise
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", help="names of folders; default: all")
@@ -147,6 +194,13 @@ if __name__ == "__main__":
     make("ct-int4-asymmetric",
          *compressed("pack-quantized", num_bits=4, type="int", symmetric=False, strategy="group", group_size=64))
     make("ct-int4-channel", *compressed("pack-quantized", num_bits=4, type="int", symmetric=True, strategy="channel"))
+    make("ct-int3", *compressed("pack-quantized", num_bits=3, type="int", symmetric=False, strategy="group", group_size=32), quantised=FEW)
+    make("ct-int6", *within_words(6, compressed("pack-quantized", num_bits=6, type="int", symmetric=True, strategy="group",
+                                                group_size=64)), quantised=FEW)
+    make("ct-nvfp4", *small_floats("nvfp4-pack-quantized", 4, 16), quantised=FEW)
+    make("ct-mxfp4", *small_floats("mxfp4-pack-quantized", 4, 32), quantised=FEW)
+    make("ct-mxfp6", *small_floats("mxfp6-pack-quantized", 6, 32), quantised=FEW)
+    make("ct-mxfp8", *small_floats("mxfp8-quantized", 8, 32), quantised=FEW)
     make("ct-int8", *compressed("int-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
     make("ct-int8-packed", *compressed("pack-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
     make("ct-fp8", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="channel"))

@@ -23,6 +23,7 @@ app::QuantisationRequest request_of(const BoundModel& model, const ConvertOption
   app::QuantisationRequest out;
   if (!options.weights.empty()) out.to = weights_of(options.weights);
   if (options.bits != 0) out.bits = options.bits;
+  out.requantises = options.allow_requantise;
   out.search = kSearch;
   out.threads = options.threads;
   out.progress = options.preparing;

@@ -85,7 +85,8 @@ void Quantisation::choose_mix(const Calibration* calibration) {
 std::vector<io::StoreGroup> Quantisation::groups() {
   return store_groups(model_, request_.to, request_.search,
                       request_.text || request_.inputs ? &scalings_ : nullptr,
-                      compensator_ ? &*compensator_ : nullptr, formats_ ? &*formats_ : nullptr);
+                      compensator_ ? &*compensator_ : nullptr, formats_ ? &*formats_ : nullptr,
+                      request_.requantises);
 }
 
 std::string Quantisation::description() const {

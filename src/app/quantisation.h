@@ -24,6 +24,7 @@ struct CalibrationText {
 struct QuantisationRequest {
   std::optional<WeightFormat> to;  ///< of all; nothing: as they are
   std::optional<double> bits;      ///< a weight (mixed_formats.h); in place of `to`
+  bool requantises = false;        ///< what a packed store has quantised as well, with `to`
   kernels::RangeSearch search = kernels::RangeSearch::kClip;
   std::optional<CalibrationText> text;  ///< with quantised `to` or with `bits`
   std::optional<Calibration> inputs;    ///< likewise; in place of a text: an importance matrix's

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/elementwise.h"
+#include "src/app/requantise.h"
 #include "src/engine/stores/foreign_import.h"
 #include "src/engine/stores/panel_quantiser.h"
 
@@ -54,7 +55,7 @@ struct Place {
 io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
                              std::optional<WeightFormat> to, kernels::RangeSearch search,
                              const Scalings* scalings, Compensator* compensator,
-                             const Formats* formats) {
+                             const Formats* formats, bool requantises) {
   if (formats)
     if (const auto found = formats->find({at.sublayer, at.weight}); found != formats->end())
       to = found->second;
@@ -67,6 +68,8 @@ io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
   if (const ForeignMatrix* matrix = model.foreign(at.sublayer, at.weight, at.expert))
     return foreign_tensor(tensor, *matrix, weight, applies ? to : std::nullopt, search);
   const std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
+  if (requantises && wanted && tensor.quantised.is_quantised() && tensor.quantised != *wanted)
+    return requantised_tensor(tensor, weight, *wanted, search);
   const auto scaling =
       scalings ? scalings->find({at.sublayer, at.weight, at.expert}) : Scalings::const_iterator{};
   if (!scalings || scaling == scalings->end()) return {tensor.name, tensor.name, wanted, {}};
@@ -84,7 +87,8 @@ std::string layer_group_name(int64_t layer) { return fmt::format("layer-{:05}", 
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search, const Scalings* scalings,
-                                         Compensator* compensator, const Formats* formats) {
+                                         Compensator* compensator, const Formats* formats,
+                                         bool requantises) {
   if (!to && !formats) model.require_one_type();
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
@@ -101,7 +105,7 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
         const Place place{i, w, static_cast<size_t>(expert)};
         if (placed.insert(model.tensor(i, w, place.expert).name).second)
           groups.back().tensors.push_back(
-              store_tensor(model, place, to, search, scalings, compensator, formats));
+              store_tensor(model, place, to, search, scalings, compensator, formats, requantises));
       }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

@@ -61,7 +61,8 @@ class ForeignSettings : public ::testing::Test {
 
 TEST_F(ForeignSettings, CompressedTensorsOfEveryKindOpen) {
   for (const char* fixture : {"ct-int4", "ct-int4-asymmetric", "ct-int4-channel", "ct-int8",
-                              "ct-int8-packed", "ct-fp8", "ct-fp8-tensor", "ct-fp8-block"})
+                              "ct-int8-packed", "ct-fp8", "ct-fp8-tensor", "ct-fp8-block",
+                              "ct-int3", "ct-int6", "ct-nvfp4", "ct-mxfp4", "ct-mxfp6", "ct-mxfp8"})
     EXPECT_EQ(opening(fixture, PlainJson::object()), "opened") << fixture;
   // As the library writes it today.
   EXPECT_EQ(opening("ct-int4", {{"global_compression_ratio", 1.5},
@@ -83,16 +84,15 @@ TEST_F(ForeignSettings, CompressedTensorsOfEveryKindOpen) {
 TEST_F(ForeignSettings, CompressedTensorsThatAreNotReadAreRefusedByName) {
   refused("ct-int4", {{"transform_config", {{"config_groups", {{"R1", {{"type", "hadamard"}}}}}}}},
           "transform_config");
-  refused("ct-int4", weights({{"num_bits", 3}}), "num_bits 3");
-  refused("ct-int4", weights({{"type", "float"}}), "num_bits 4 of type float");
+  refused("ct-int4", weights({{"num_bits", 1}}), "num_bits 1");
+  refused("ct-int4", weights({{"num_bits", 5}, {"type", "float"}}), "num_bits 5 of type float");
   refused("ct-int4", weights({{"type", "complex"}}), "complex");
   refused("ct-int4", weights({{"strategy", "block"}}), "block");
-  refused("ct-int4", weights({{"strategy", "tensor_group"}}), "tensor_group");
   refused("ct-int4", weights({{"dynamic", true}}), "while they run");
   refused("ct-int4", weights({{"actorder", "random"}}), "random");
   refused("ct-int4", weights({{"block_structure", "128x128"}}), "block_structure");
   refused("ct-int4", weights({{"rounding", "up"}}), "rounding");
-  for (const char* format : {"marlin-24", "nvfp4-pack-quantized", "sparse-24-bitmask", "mxfp4"}) {
+  for (const char* format : {"marlin-24", "sparse-bitmask", "sparse-24-bitmask", "mxfp4"}) {
     refused("ct-int4", {{"format", format}}, format);
     refused("ct-int4", {{"config_groups", {{"group_0", {{"format", format}}}}}}, format);
   }
@@ -110,8 +110,13 @@ TEST_F(ForeignSettings, TensorsMustBeWhatTheSettingsDeclare) {
     const std::string text = opening(fixture, patch);
     EXPECT_NE(text.find(word), std::string::npos) << text;
   };
-  says("ct-int4", weights({{"num_bits", 8}}), "integers of 4 bits");
-  says("ct-int8-packed", weights({{"num_bits", 4}}), "integers of 8 bits");
+  says("ct-int4", weights({{"num_bits", 8}}), "has 8 words a row");
+  says("ct-int8-packed", weights({{"num_bits", 4}}), "has 16 words a row");
+  says("ct-int4", weights({{"type", "float"}}), "has 8 words a row");
+  says("ct-mxfp4", weights({{"num_bits", 6}}), "floats of 4 bits");
+  says("ct-mxfp6", weights({{"num_bits", 8}}), "floats of 6 bits");
+  says("ct-mxfp8", weights({{"type", "int"}}), "floats of 8 bits");
+  says("ct-nvfp4", weights({{"type", "int"}}), "floats of 4 bits");
   says("ct-fp8", weights({{"type", "int"}}), "floats of 8 bits");
   says("ct-int4", weights({{"symmetric", false}}), "weight_zero_point");
 }

@@ -1,21 +1,24 @@
 // Checkpoints of the compressed-tensors library (LLM Compressor, vLLM). For a linear layer X with
 // weights [rows, cols]:
-//   pack-quantized   X.weight_packed i32 [rows, cols / per_word], code i of a word is column
-//                    per_word c + i, stored plus 2^(bits - 1); 4 and 8 bits
-//                    X.weight_zero_point i32 [rows / per_word, groups], packed along rows
+//   pack-quantized   X.weight_packed i32 [rows, cols bits / 32 rounded up], codes from the lowest
+//                    bit on, across words, stored plus 2^(bits - 1); 2 to 8 bits. Earlier versions
+//                    keep codes within words, 32 / bits (rounded down) in each
+//                    X.weight_zero_point i32 [rows bits / 32, groups], packed along rows likewise
 //   int-quantized, naive-quantized   X.weight i8 [rows, cols], X.weight_zero_point i8
 //   float-quantized  X.weight f8_e4m3 [rows, cols]
 //   all              X.weight_scale [rows, groups] (channel: 1; tensor: one element; block, of
 //                    floats: [ceil(rows / R), ceil(cols / C)] of block_structure [R, C]);
 //                    w = scale (q - zero_point)
 //                    X.weight_g_idx i32 [cols] where groups follow activations
+// Floats of 4 and 6 bits, and of 8 with scales of a byte: compressed_floats.cc.
+#include "src/model/foreign/compressed_tensors.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "src/model/foreign/foreign.h"
+#include <set>
 
 namespace sluice {
 
@@ -24,12 +27,19 @@ struct Layout {
   enum class Storage : uint8_t { kPacked, kInt8, kFp8 };
   Storage storage = Storage::kPacked;
   int64_t bits = 4;
+  // So many codes fill so many words.
+  int64_t unit = 8, unit_words = 1;
   int64_t rows = 0, cols = 0;
   int64_t groups = 1;  // scales of a row
   bool has_one_scale = false;
   DType scale_dtype = DType::kF32;
   int zeros = -1, indices = -1;  // which part, or none
   WeightFormat format;
+
+  int64_t words_of(int64_t codes) const {  // the last unit's as many as it needs
+    return codes / unit * unit_words + (codes % unit * bits + 31) / 32;
+  }
+  bool is_narrow() const { return storage == Storage::kPacked && bits <= 4; }
 };
 
 class Decoder final : public ForeignDecoder {
@@ -78,8 +88,10 @@ class Decoder final : public ForeignDecoder {
   }
 
   std::optional<CodeWords> words() const override {
-    if (layout_.indices >= 0) return std::nullopt;
-    const bool is_int4 = layout_.storage == Layout::Storage::kPacked && layout_.bits == 4;
+    const bool is_packed = layout_.storage == Layout::Storage::kPacked;
+    if (layout_.indices >= 0 || (is_packed && 32 % layout_.bits != 0) || layout_.bits < 4)
+      return std::nullopt;
+    const bool is_int4 = is_packed && layout_.bits == 4;
     const WordOrder order = is_int4                                     ? WordOrder::kNibbles
                             : layout_.storage == Layout::Storage::kInt8 ? WordOrder::kSignedBytes
                                                                         : WordOrder::kBytes;
@@ -93,25 +105,28 @@ class Decoder final : public ForeignDecoder {
       return element<int32_t>(parts_[static_cast<size_t>(layout_.indices)], col);
     return col / (layout_.cols / layout_.groups);
   }
-  int64_t unpack(uint32_t word, int64_t place) const {
-    const uint32_t mask = layout_.bits == 4 ? 15u : 255u;
-    return static_cast<int64_t>(word >> (layout_.bits * place) & mask) -
-           (int64_t{1} << (layout_.bits - 1));
+  // Code `at` of those that lie packed, word w of them being element `first + w step`.
+  int64_t unpack(std::span<const std::byte> words, int64_t first, int64_t step, int64_t at) const {
+    const int64_t bit = at % layout_.unit * layout_.bits;
+    const int64_t word = at / layout_.unit * layout_.unit_words + bit / 32;
+    uint64_t bits = element<uint32_t>(words, first + word * step);
+    if (bit % 32 + layout_.bits > 32)
+      bits |= uint64_t{element<uint32_t>(words, first + (word + 1) * step)} << 32;
+    const auto code =
+        static_cast<int64_t>(bits >> (bit % 32) & ((uint64_t{1} << layout_.bits) - 1));
+    return code - (int64_t{1} << (layout_.bits - 1));
   }
   int64_t code(int64_t row, int64_t col) const {
     if (layout_.storage == Layout::Storage::kInt8)
       return element<int8_t>(parts_[0], row * layout_.cols + col);
-    const int64_t n = 32 / layout_.bits;
-    return unpack(element<uint32_t>(parts_[0], row * (layout_.cols / n) + col / n), col % n);
+    return unpack(parts_[0], row * layout_.words_of(layout_.cols), 1, col);
   }
   int64_t zero(int64_t row, int64_t group) const {
     if (layout_.zeros < 0) return 0;
     const auto& zeros = parts_[static_cast<size_t>(layout_.zeros)];
     if (layout_.storage == Layout::Storage::kInt8)
       return element<int8_t>(zeros, row * layout_.groups + group);
-    const int64_t n = 32 / layout_.bits;
-    const int64_t at = rows_into_unit(run_, n, 0) + row;
-    return unpack(element<uint32_t>(zeros, at / n * layout_.groups + group), at % n);
+    return unpack(zeros, group, layout_.groups, rows_into_unit(run_, layout_.unit, 0) + row);
   }
   float scale(int64_t row, int64_t group) const {
     return float_element(parts_[1], layout_.scale_dtype,
@@ -125,7 +140,7 @@ class Decoder final : public ForeignDecoder {
 
 // What config.json says of all groups of layers together; each matrix's tensors must agree.
 struct Schemes {
-  bool has_int4 = false, has_int8 = false, has_fp8 = false;
+  std::set<int64_t> int_bits, float_bits;
   bool are_all_asymmetric = true;
   std::optional<Fp8Block> block;
 };
@@ -137,9 +152,12 @@ void require_one_of(const ModelConfig& settings, const char* key, const std::str
                   kForeignMend);
 }
 
-const std::initializer_list<std::string_view> kFormats = {"pack-quantized",  "int-quantized",
-                                                          "naive-quantized", "float-quantized",
-                                                          "dense",           "mixed-precision"};
+// What is left of the library's list: weights that are sparse, and marlin-24.
+const std::initializer_list<std::string_view> kFormats = {
+    "pack-quantized",       "int-quantized",        "naive-quantized",
+    "float-quantized",      "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+    "mxfp6-pack-quantized", "mxfp8-quantized",      "dense",
+    "mixed-precision"};
 
 // A group's "weights".
 void read_scheme(const ModelConfig& weights, Schemes& schemes) {
@@ -151,13 +169,14 @@ void read_scheme(const ModelConfig& weights, Schemes& schemes) {
   const std::string type = weights.text_or("type", "int");
   require_one_of(weights, "type", type, {"int", "float"});
   const int64_t bits = weights.integer_or("num_bits", 8, 1, 64);
-  if (type == "float" ? bits != 8 : bits != 4 && bits != 8)
-    weights.refuse(
-        fmt::format("num_bits {} of type {}: int of 4 and 8 and float of 8 are read", bits, type),
-        kForeignMend);
+  if (type == "float" ? bits != 4 && bits != 6 && bits != 8 : bits < 2 || bits > 8)
+    weights.refuse(fmt::format("num_bits {} of type {}: int of 2 to 8 and float of 4, 6 and 8 are "
+                               "read",
+                               bits, type),
+                   kForeignMend);
   if (weights.has("strategy"))
     require_one_of(weights, "strategy", weights.text_or("strategy", ""),
-                   {"tensor", "channel", "group", "block"});
+                   {"tensor", "channel", "group", "tensor_group", "block"});
   const auto block = fp8_block(weights, "block_structure");
   if (block.has_value() != (weights.text_or("strategy", "") == "block") || (block && type == "int"))
     weights.refuse("block_structure goes with the strategy \"block\" of type float", kForeignMend);
@@ -167,7 +186,7 @@ void read_scheme(const ModelConfig& weights, Schemes& schemes) {
                    {"group", "weight", "dynamic", "static"});
   if (weights.boolean_or("dynamic", false))
     weights.refuse("weights that are quantised while they run are not read", kForeignMend);
-  (type == "float" ? schemes.has_fp8 : bits == 4 ? schemes.has_int4 : schemes.has_int8) = true;
+  (type == "float" ? schemes.float_bits : schemes.int_bits).insert(bits);
   if (weights.boolean_or("symmetric", true)) schemes.are_all_asymmetric = false;
 }
 
@@ -214,16 +233,23 @@ class CompressedTensors final : public ForeignWeights {
     layout.rows = weight.rows;
     layout.cols = weight.cols;
     ForeignMatrix out{{}, weight.rows, weight.cols, {}, {}};
-    if (parts.look(".weight_global_scale"))
-      parts.refuse(".weight_global_scale", "is of NVFP4, which is not read");
+    if (const auto kind = compressed_float_of(parts)) {
+      require_declared(parts, *kind == CompressedFloat::kMxfp8 ? ".weight" : ".weight_packed", true,
+                       *kind == CompressedFloat::kMxfp8   ? 8
+                       : *kind == CompressedFloat::kMxfp6 ? 6
+                                                          : 4);
+      return compressed_float_matrix(*kind, parts, weight.rows, weight.cols);
+    }
     if (has_blocks(parts, weight))
       return fp8_matrix(weight, parts, parts, ".weight_scale", schemes_.block);
     add_codes(parts, layout, out);
-    require_declared(parts, layout);
+    require_declared(parts,
+                     layout.storage == Layout::Storage::kPacked ? ".weight_packed" : ".weight",
+                     layout.storage == Layout::Storage::kFp8, layout.bits);
     add_scales(parts, layout, out);
     const auto group = group_within(weight.cols / layout.groups, weight.cols);
     const bool is_scattered = layout.indices >= 0;
-    const bool is_int4 = layout.storage == Layout::Storage::kPacked && layout.bits == 4;
+    const bool is_int4 = layout.is_narrow();
     // One scale a row stays one where the codes are 8 bits.
     const bool is_row = layout.groups == 1 && !is_int4;
     if (!is_row && !group)
@@ -246,23 +272,23 @@ class CompressedTensors final : public ForeignWeights {
  private:
   static void cut_rows(const Layout& layout, ForeignMatrix& matrix) {
     const bool is_packed = layout.storage == Layout::Storage::kPacked;
-    const int64_t n = is_packed ? 32 / layout.bits : 1;
     matrix.cut = ForeignMatrix::Cut::kRows;
     matrix.steps.resize(matrix.parts.size());  // whole, unless said
-    matrix.steps[0] = {1, is_packed ? layout.cols / n * 4 : layout.cols};
+    matrix.steps[0] = {1, is_packed ? layout.words_of(layout.cols) * 4 : layout.cols};
     if (!layout.has_one_scale)
       matrix.steps[1] = {1, layout.groups * dtype_bytes(layout.scale_dtype)};
     if (layout.zeros >= 0)
-      matrix.steps[static_cast<size_t>(layout.zeros)] = {n, layout.groups * (is_packed ? 4 : 1)};
+      matrix.steps[static_cast<size_t>(layout.zeros)] =
+          is_packed ? ForeignMatrix::Step{layout.unit, layout.groups * layout.unit_words * 4}
+                    : ForeignMatrix::Step{1, layout.groups};
   }
 
-  void require_declared(const PartFinder& parts, const Layout& layout) const {
-    const bool is_fp8 = layout.storage == Layout::Storage::kFp8;
-    if (is_fp8 ? schemes_.has_fp8 : layout.bits == 4 ? schemes_.has_int4 : schemes_.has_int8)
-      return;
-    parts.refuse(layout.storage == Layout::Storage::kPacked ? ".weight_packed" : ".weight",
+  void require_declared(const PartFinder& parts, const char* end, bool is_float,
+                        int64_t bits) const {
+    if ((is_float ? schemes_.float_bits : schemes_.int_bits).contains(bits)) return;
+    parts.refuse(end,
                  fmt::format("has {} of {} bits, which no group of config.json's quantisation is",
-                             is_fp8 ? "floats" : "integers", layout.bits));
+                             is_float ? "floats" : "integers", bits));
   }
 
   bool has_blocks(const PartFinder& parts, const WeightShape& weight) const {
@@ -276,16 +302,31 @@ class CompressedTensors final : public ForeignWeights {
 
   void add_codes(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {
     if (const io::TensorEntry* packed = parts.look(".weight_packed")) {
-      layout.bits = packed->shape.size() == 2 && packed->shape[1] * 4 == layout.cols ? 8 : 4;
-      const int64_t n = 32 / layout.bits;
-      if (layout.cols % n != 0) parts.refuse(".weight_packed", "has rows that are no whole words");
-      out.parts = {parts.need(".weight_packed", {DType::kI32}, {layout.rows, layout.cols / n})};
+      find_bits(parts, *packed, layout);
+      out.parts = {
+          parts.need(".weight_packed", {DType::kI32}, {layout.rows, layout.words_of(layout.cols)})};
       return;
     }
     out.parts = {parts.need(".weight", {DType::kI8, DType::kF8E4M3}, {layout.rows, layout.cols})};
     layout.bits = 8;
     layout.storage =
         out.parts[0]->dtype == DType::kI8 ? Layout::Storage::kInt8 : Layout::Storage::kFp8;
+  }
+
+  // Of the widths that config.json names the one whose rows are as long.
+  void find_bits(const PartFinder& parts, const io::TensorEntry& packed, Layout& layout) const {
+    const int64_t words = packed.shape.size() == 2 ? packed.shape[1] : 0;
+    for (const int64_t bits : schemes_.int_bits)
+      for (const bool is_dense : {true, false}) {
+        const bool is_even = is_dense && 32 % bits != 0;
+        layout.bits = bits;
+        layout.unit = is_even ? 32 : 32 / bits;
+        layout.unit_words = is_even ? bits : 1;
+        if (layout.words_of(layout.cols) == words) return;
+      }
+    parts.refuse(
+        ".weight_packed",
+        fmt::format("has {} words a row: no width that config.json names has so many", words));
   }
 
   void add_scales(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {
@@ -307,12 +348,11 @@ class CompressedTensors final : public ForeignWeights {
     if (parts.look(".weight_zero_point") && layout.storage != Layout::Storage::kFp8) {
       layout.zeros = static_cast<int>(out.parts.size());
       const bool is_packed = layout.storage == Layout::Storage::kPacked;
-      const int64_t n = 32 / layout.bits;
       if (layout.has_one_scale && !is_packed)
         parts.refuse(".weight_zero_point", "of a whole tensor is not read");
       out.parts.push_back(
           parts.need(".weight_zero_point", {is_packed ? DType::kI32 : DType::kI8},
-                     {is_packed ? (layout.rows + n - 1) / n : layout.rows, layout.groups}));
+                     {is_packed ? layout.words_of(layout.rows) : layout.rows, layout.groups}));
     }
     if (schemes_.are_all_asymmetric && layout.zeros < 0)
       parts.refuse(".weight_zero_point", "is missing, though config.json says asymmetric");
