@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/checkpoint/tensor_entry.h"
 #include "src/base/error.h"
@@ -327,6 +328,27 @@ Json chat_templates(const io::GgufMetadata& metadata) {
   return list.size() == 1 && !own.empty() ? Json(own) : list;
 }
 
+// Phi-3's tokens of a chat take the white space behind them, which its files don't say: llama.cpp
+// knows these models by their name, and so do its files' users. Null for any other.
+Json tokens_that_take_space(const Vocabulary& vocabulary, const io::GgufMetadata& metadata) {
+  std::string name = metadata.text_or("general.name", "");
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)
+    return nullptr;
+  const std::set<std::string_view> exempt{"<unk>", "<s>", "<|endoftext|>"};
+  Json out = Json::object();
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const std::string& token = vocabulary.tokens[i];
+    const bool is_control = vocabulary.types[i] == kControl;
+    if (is_control || vocabulary.types[i] == kUserDefined)
+      out[std::to_string(i)] = {{"content", token},
+                                {"rstrip", !exempt.contains(token)},
+                                {"normalized", false},
+                                {"special", is_control}};
+  }
+  return out;
+}
+
 // tokenizer_config.json, the chat templates in it.
 std::string config_json(const Vocabulary& vocabulary, const io::GgufMetadata& metadata,
                         const std::string& kind) {
@@ -336,6 +358,9 @@ std::string config_json(const Vocabulary& vocabulary, const io::GgufMetadata& me
        {std::pair{"bos_token_id", "bos_token"}, std::pair{"eos_token_id", "eos_token"},
         std::pair{"padding_token_id", "pad_token"}})
     if (const int64_t id = vocabulary.id(theirs); id >= 0) config[ours] = vocabulary.token(id);
+  if (Json taking = kind == "llama" ? tokens_that_take_space(vocabulary, metadata) : Json();
+      !taking.is_null())
+    config["added_tokens_decoder"] = std::move(taking);
   if (Json chat = chat_templates(metadata); !chat.is_null())
     config["chat_template"] = std::move(chat);
   return config.dump(2, ' ', false, Json::error_handler_t::replace);

@@ -173,6 +173,41 @@ TEST_F(GgufTokenizer, GemmasPiecesAreMergedByPairs) {
   EXPECT_EQ(tokenizer->eos(), 1);
 }
 
+// As Hugging Face's file of Phi-3 says it, and llama.cpp by the model's name.
+TEST_F(GgufTokenizer, PhisTokensTakeTheSpaceBehindThem) {
+  std::vector<std::string> tokens{"<unk>", "<s>", "</s>"};
+  std::vector<int> types{2, 3, 3};
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    tokens.emplace_back(name);
+    types.push_back(6);
+  }
+  const std::string space = "\xe2\x96\x81";
+  for (const std::string& token : {space, std::string("a"), space + "a"}) {
+    tokens.push_back(token);
+    types.push_back(1);
+  }
+  for (const char* token : {"<|user|>", "<|endoftext|>"}) {
+    tokens.emplace_back(token);
+    types.push_back(3);
+  }
+  constexpr int32_t kA = 260, kSpaceA = 261, kUser = 262, kEnd = 263, kLine = 3 + '\n';
+  std::vector<float> scores(tokens.size(), 0.0f);
+  scores[kSpaceA] = 1;
+  Json metadata{{"tokenizer.ggml.model", "llama"},      {"tokenizer.ggml.tokens", tokens},
+                {"tokenizer.ggml.token_type", types},   {"tokenizer.ggml.scores", scores},
+                {"tokenizer.ggml.bos_token_id", 1},     {"tokenizer.ggml.eos_token_id", 2},
+                {"tokenizer.ggml.unknown_token_id", 0}, {"tokenizer.ggml.add_space_prefix", false},
+                {"general.name", "Phi-3 Mini Instruct"}};
+  const std::string text = "<|user|>\n a<|endoftext|>\na</s>  a";
+  EXPECT_EQ(load(metadata)->encode(text, text::AddSpecial::kNo),
+            (std::vector<int32_t>{kUser, kA, kEnd, kLine, kA, 2, kA}));
+  metadata["general.name"] = "Llama";
+  EXPECT_EQ(load(metadata)->encode("<|user|>\n a", text::AddSpecial::kNo),
+            (std::vector<int32_t>{kUser, kLine, kSpaceA}));
+}
+
 // Files mark ends of turns as plain tokens; a chat's template writes them all the same.
 TEST_F(GgufTokenizer, EndsOfTurnsAreWholeInAText) {
   const Json metadata{{"tokenizer.ggml.model", "gpt2"},
