@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ct-int4", "int4-g32", kBF16},
                       Case{"ct-int4-asymmetric", "int4-g64", kBF16},
                       Case{"ct-int4-channel", "int4-g", kBF16}, Case{"ct-int3", "int4-g32", kBF16},
-                      Case{"ct-int6", "int8-g64", kBF16}, Case{"ct-nvfp4", "bf16", kBF16},
+                      Case{"ct-int6", "int8", kBF16}, Case{"ct-nvfp4", "bf16", kBF16},
                       Case{"ct-mxfp4", "mxfp4", kExact}, Case{"ct-mxfp6", "int8-g32", kExact},
                       Case{"ct-mxfp8", "fp8-g32", kExact}, Case{"ct-int8", "int8", kBF16},
                       Case{"ct-int8-packed", "int8", kBF16}, Case{"ct-fp8", "fp8", kBF16},
