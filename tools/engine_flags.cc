@@ -490,7 +490,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
     std::fprintf(stderr, "%s", app::engine_plan_table(engine).c_str());
     tell(engine.compute_name() + "; " + engine.io_name());
   }
-  for (const std::string& note : model->notes()) tell("note: " + note);
+  for (const std::string& note : model->notes()) tell("note: " + in_flags(note));
   const std::string warning = app::fit_warning(engine);
   if (!warning.empty()) tell("warning: " + warning);
   if (out.found.kept) out.found.kept->begin();

@@ -78,7 +78,7 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
         json["model"]["bits_a_weight"] = app::bits_a_weight(model.shape());
         json["model"]["mix"] = app::mix_of(model.shape());
       }
-      for (const std::string& note : model.notes()) json["notes"].push_back(note);
+      for (const std::string& note : model.notes()) json["notes"].push_back(in_flags(note));
       ends = app::end_tokens(model);
       if (!model.foreign_method().empty())
         json["notes"].push_back(

@@ -6,7 +6,7 @@ import os
 import weakref
 
 from . import _chat, _core, _params, _results, _wait
-from ._errors import ClosedError, FileError, UserError
+from ._errors import ClosedError, FileError, UserError, in_python
 from ._plan import ModelPlan
 
 _log = logging.getLogger("sluice")
@@ -33,7 +33,7 @@ class Model:
         self._lines = _core.Log()
         self._bound = _core.Model.open(self.path, self._positions(options))
         for note in self._bound.notes:
-            _log.warning("%s: %s", self.path, note)
+            _log.warning("%s: %s", self.path, in_python(note))
         self.tokenizer = self._find_tokenizer(take("tokenizer"), take("pretokenizer"))
         self._chat = self._find_chat(take("chat_template"))
         try:

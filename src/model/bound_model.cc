@@ -316,6 +316,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTyp
   if (std::string note = judge_left_over(checkpoint, config, part.whole, model.shape_, used);
       !note.empty())
     model.notes_.push_back(std::move(note));
+  if (!model.shape_.note.empty()) model.notes_.push_back(model.shape_.note);
   return model;
 }
 

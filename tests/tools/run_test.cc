@@ -123,6 +123,34 @@ TEST(Run, EndsAtTheModelsContext) {
   EXPECT_EQ(json["finish_reason"], "length");
 }
 
+TEST(Run, GoesBeyondTheModelsContextWithANoteWhereThatIsAsked) {
+  const Outcome longer = succeed(
+      {"run", kModel, "-p", "Once", "-n", "600", "--ignore-eos", "--ctx-size", "700", "--json"});
+  EXPECT_EQ(longer.json()["token_ids"].size(), 600u);
+  EXPECT_NE(longer.err.find("note: it was made for 512 positions"), std::string::npos)
+      << longer.err;
+  EXPECT_NE(longer.err.find("--rope-factor 2"), std::string::npos) << longer.err;
+  const Outcome stretched =
+      succeed({"run", kModel, "-p", "Once", "-n", "600", "--json", "--ignore-eos", "--rope-scaling",
+               "yarn", "--rope-factor", "2"});
+  EXPECT_EQ(stretched.json()["token_ids"].size(), 600u);
+  EXPECT_EQ(stretched.err.find("note:"), std::string::npos) << stretched.err;
+  // What the model was made for is all that there is without either.
+  fail({"run", kModel, "-p", "Once", "-n", "2", "--ctx-size", "100000"}, 2, {"512 positions"});
+}
+
+TEST(Run, KeysAndValuesInLlamaCppsWordsAreOneFormat) {
+  const std::vector<std::string> words{"run", kModel, "-p",           "Once",
+                                       "-n",  "20",   "--ignore-eos", "--json"};
+  const auto ids = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), words.begin(), words.end());
+    return succeed(flags).json()["token_ids"].get<Ids>();
+  };
+  const Ids mixed = ids({"--kv-dtype", "k8v4"});
+  EXPECT_EQ(mixed.size(), 20u);
+  EXPECT_EQ(ids({"-ctk", "q8_0", "-ctv", "q4_0"}), mixed);
+}
+
 TEST(Run, SampledTextDependsOnTheSeedAlone) {
   const auto sample = [](const std::string& seed, std::vector<std::string> more) {
     std::vector<std::string> arguments{
