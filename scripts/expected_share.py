@@ -34,7 +34,7 @@ GPUS = (Gpu("H200", "90", 132, 4.8e12, 1.83e9, 0.8e-6, 4, 4),
 ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8", "5": "mxfp4", "15": "q4_0", "16": "iq4"}
 EIGHT_BITS = ("int8", "fp8")
 SCALE_BYTES = {"mxfp4": 16, "q4_0": 32}  # of a group, else 64
-KINDS = ("f16", "bf16", "int8", "int4")
+KINDS = ("f16", "bf16", "int8", "int4", "k8v4")  # as KvKind numbers them
 ROWS = {"1": "1 to 8", "2": "9 to 16", "4": "17 to 32", "8": "33 to 64"}
 
 
@@ -96,7 +96,7 @@ def k_types(table):
 
 
 def attention(table, has_few_rows):
-    for kind, dim, adjusts in itertools.product((0, 2, 3), (64, 128, 256), (False, True)):
+    for kind, dim, adjusts in itertools.product((0, 2, 4, 3), (64, 128, 256), (False, True)):
         name = f"attention_kernel<KvKind:{kind}, {dim}, {str(has_few_rows).lower()}, {str(adjusts).lower()}>"
         text = f"{KINDS[kind]} KV, heads of {dim}" + (", scores capped or sloped" if adjusts else "")
         if has_few_rows:

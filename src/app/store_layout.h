@@ -22,8 +22,8 @@ std::string layer_group_name(int64_t layer);
 /// quantised anew, by `search`, where it can't or another format is asked for. The model must
 /// outlive the result. `scalings`, with quantised `to` only: what weights are multiplied with
 /// first. `compensator`, with scalings only: quantises what it is for, and outlives the result.
-/// `formats`: what each of the matrices in it becomes in place of `to`. `requantises`: matrices of a
-/// packed store that are quantised become `to` as well, from the values that they have there.
+/// `formats`: what each of the matrices in it becomes in place of `to`. `requantises`: matrices of
+/// a packed store that are quantised become `to` as well, from the values that they have there.
 /// Errors: kUser when matrices have several types and `to` is nothing.
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search = kernels::RangeSearch::kClip,
