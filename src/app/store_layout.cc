@@ -5,8 +5,9 @@
 #include <set>
 
 #include "kernels/elementwise.h"
-#include "src/app/requantise.h"
+#include "src/base/error.h"
 #include "src/engine/stores/foreign_import.h"
+#include "src/engine/stores/pack_rows.h"
 #include "src/engine/stores/panel_quantiser.h"
 
 namespace sluice::app {
@@ -25,6 +26,30 @@ io::StoreTensor foreign_tensor(const io::TensorEntry& tensor, const ForeignMatri
                           out);
             return out;
           }};
+}
+
+// A matrix that a packed store has quantised, from the values that it has there. Errors, when it is
+// made: kFile where one of them has no place in the format.
+io::StoreTensor requantised_tensor(const io::TensorEntry& tensor, const WeightShape& weight,
+                                   const WeightFormat& to, kernels::RangeSearch search) {
+  return {
+      made_tensor(tensor.name, weight, to),
+      {tensor.name},
+      [from = tensor.quantised, to, rows = weight.rows, cols = weight.cols, name = tensor.name,
+       quantise = panel_quantiser(search)](const std::vector<std::vector<std::byte>>& bytes) {
+        const PackedFrom values{rows, cols, [&](int64_t first, int64_t count, float* to_rows) {
+                                  const int64_t panel = first / WeightFormat::kPanelRows;
+                                  kernels::dequantise_panel(
+                                      from, bytes.front().data() + panel * from.panel_bytes(cols),
+                                      count, cols, to_rows, cols);
+                                }};
+        std::vector<std::byte> out(static_cast<size_t>(to.bytes(rows, cols)));
+        if (!pack_rows(values, to, quantise, 0, out))
+          throw Error(ErrorKind::kFile,
+                      fmt::format("tensor {}: a value has no place in {}", name, format_name(to)),
+                      "choose another format");
+        return out;
+      }};
 }
 
 // A vector's scaled elements are kept in f32: they have no bits to spare.
