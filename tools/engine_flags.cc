@@ -160,12 +160,7 @@ void add_machine(CLI::App& parser, EngineFlags& flags) {
                   "sparse attention: each head reads the values of this share of its positions, "
                   "those with the highest scores (0.1; default 1: all)")
       ->group(machine);
-  parser
-      .add_option("--kv-dtype,--kv", flags.kv_dtype,
-                  "f32, f16, bf16, int8, k8v4 (keys in int8, values in int4) or int4; default: "
-                  "as the weights that are not quantised")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "k8v4", "int4"}))
-      ->group(machine);
+  add_kv_dtype_option(parser, flags.kv_dtype)->group(machine);
   parser
       .add_option("--kv-recent", flags.kv_recent,
                   "with quantised KV: newest tokens of each sequence that stay in 16 bits")

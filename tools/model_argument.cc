@@ -106,4 +106,12 @@ void add_pretokenizer_option(CLI::App& parser, std::string& pretokenizer) {
                     "not known (docs/gguf.md)");
 }
 
+CLI::Option* add_kv_dtype_option(CLI::App& parser, std::string& kv_dtype) {
+  return parser
+      .add_option("--kv-dtype,--kv", kv_dtype,
+                  "f32, f16, bf16, int8, k8v4 (keys in int8, values in int4) or int4; default: "
+                  "as the weights that are not quantised")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "k8v4", "int4"}));
+}
+
 }  // namespace sluice::tools

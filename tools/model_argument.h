@@ -22,5 +22,7 @@ CLI::Option* add_model_option(CLI::App& parser, std::string& model, const std::s
 
 /// The option "--pretokenizer": by which rule a GGUF file's text is cut.
 void add_pretokenizer_option(CLI::App& parser, std::string& pretokenizer);
+/// The option "--kv-dtype": how K and V are kept.
+CLI::Option* add_kv_dtype_option(CLI::App& parser, std::string& kv_dtype);
 
 }  // namespace sluice::tools

@@ -680,11 +680,7 @@ Command add_plan(CLI::App& program) {
       ->add_option("--attn-sparsity", flags->attention_sparsity,
                    "sparse attention: share of a context's values that is read")
       ->check(CLI::Range(1e-6, 1.0));
-  parser
-      ->add_option("--kv-dtype,--kv", flags->kv_dtype,
-                   "f32, f16, bf16, int8, k8v4 (keys in int8, values in int4) or int4; default: "
-                   "as the weights that are not quantised")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "k8v4", "int4"}));
+  add_kv_dtype_option(*parser, flags->kv_dtype);
   parser
       ->add_option("--allow", flags->allow,
                    "formats that the plan may choose when they are faster: int4-weights, int4-kv, "

@@ -242,6 +242,8 @@ void put_codes(const AttentionShape& shape, bool is_value, int64_t in_page, cons
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept {
   const Variant& variant = active_variant();
+  const KvRows formats[] = {shape.rows_of(false), shape.rows_of(true)};
+  const int64_t head_bytes = shape.head_bytes(), values_at = shape.head_offset(0, true);
   constexpr int64_t kShareTokens = 32;
   deal_each(count, kShareTokens, [&](int64_t i) {
     const int32_t position = first_position + static_cast<int32_t>(i);
@@ -250,8 +252,9 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       const bool is_value = shape.has_values && head % 2 == 1;
       const int kv_head = shape.has_values ? head / 2 : head;
       const float* from = (is_value ? v : k) + i * stride + kv_head * shape.head_dim;
-      std::byte* to = pages[position / shape.page_tokens] + shape.head_offset(kv_head, is_value);
-      const KvRows format = shape.rows_of(is_value);
+      std::byte* to =
+          pages[position / shape.page_tokens] + kv_head * head_bytes + (is_value ? values_at : 0);
+      const KvRows& format = formats[is_value];
       const int64_t row_bytes = format.code_bytes(shape.head_dim);
       if (!format.is_quantised()) {
         variant.from_f32(format.dtype, from, to + in_page * row_bytes, shape.head_dim);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/api/found_plan.h"
+#include "src/api/values.h"
 #include "src/app/gpu.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -38,11 +39,7 @@ EngineOptions engine_options(const Model& model, const Options& options) {
   out.offload_dir = options.offload_dir;
   out.threads = options.threads;
   out.compute = compute_of(options.compute);
-  if (!options.kv_dtype.empty()) {
-    out.kv_dtype = parse_kv_format(options.kv_dtype);
-    if (!out.kv_dtype)
-      refuse("kv_dtype", options.kv_dtype, "write f32, f16, bf16, int8, k8v4 or int4");
-  }
+  out.kv_dtype = kv_dtype_of(options.kv_dtype);
   out.predict_lengths = options.predicts_lengths;
   out.cache_prefixes = options.keeps_prefixes;
   const int64_t context = std::min(options.context_tokens, model.longest_context());

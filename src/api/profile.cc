@@ -94,11 +94,7 @@ app::PlanQuestion question_of(const ForecastOptions& options, const ModelShape& 
   out.job.sequences = options.sequences > 0                          ? options.sequences
                       : out.objective == policy::Objective::kLatency ? 1
                                                                      : 256;
-  if (options.kv_dtype.empty()) return out;
-  out.kv_dtype = parse_kv_format(options.kv_dtype);
-  if (!out.kv_dtype)
-    throw Error(ErrorKind::kUser, fmt::format("`kv_dtype` is \"{}\"", options.kv_dtype),
-                "write f32, f16, bf16, int8, k8v4 or int4");
+  out.kv_dtype = kv_dtype_of(options.kv_dtype);
   return out;
 }
 }  // namespace

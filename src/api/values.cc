@@ -14,6 +14,14 @@ WeightFormat weights_of(const std::string& weights) {
   return *format;
 }
 
+std::optional<KvFormat> kv_dtype_of(const std::string& kv_dtype) {
+  const auto format = parse_kv_format(kv_dtype);
+  if (!kv_dtype.empty() && !format)
+    throw Error(ErrorKind::kUser, fmt::format("`kv_dtype` is \"{}\"", kv_dtype),
+                "write f32, f16, bf16, int8, k8v4 or int4");
+  return format;
+}
+
 sampling::SamplingParams params_of(const Sampling& sampling) {
   sampling::SamplingParams out;
   out.temperature = sampling.temperature;

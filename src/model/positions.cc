@@ -97,7 +97,7 @@ json scaled(const ModelConfig& config, const PositionWishes& wishes, const json&
   if (keeps_kind && type_of(out) == "default")
     refuse("`rope_factor` has nothing to scale: the model's positions are as they were trained",
            "add `rope_scaling` yarn or linear");
-  // Positions that a scaled model has are longer than those that it was trained on by the factor.
+  // A scaled model has `factor` times as many positions as it was trained on.
   int64_t original = wishes.rope_original;
   if (original == 0) original = static_cast<int64_t>(number_of(now, kOriginal));
   if (original < 1) original = positions;
@@ -121,8 +121,9 @@ ModelConfig with_positions(const ModelConfig& config, const PositionWishes& wish
   check_number("rope_factor", wishes.rope_factor, 1e-3, 1e6);
   check_number("rope_theta", wishes.rope_theta, 1, kMost);
   check_number("rope_original", static_cast<double>(wishes.rope_original), 1, 1e9);
-  json whole = json::parse(config.text());
+  json changes = json::object();
   if (wishes.changes_rope()) {
+    const json whole = json::parse(config.text());
     const char* const key = rope_key(whole);
     const json now = rope_of(config, whole, key);
     const char* const positions_key = key_of_positions(whole);
@@ -136,16 +137,16 @@ ModelConfig with_positions(const ModelConfig& config, const PositionWishes& wish
     for (const char* kept : {"rope_theta", "partial_rotary_factor"})
       if (!rope.contains(kept) && now.contains(kept)) rope[kept] = now[kept];
     if (wishes.rope_theta != 0) {
-      if (whole.contains("rotary_emb_base")) whole["rotary_emb_base"] = wishes.rope_theta;
-      whole["rope_theta"] = rope["rope_theta"] = wishes.rope_theta;
+      if (whole.contains("rotary_emb_base")) changes["rotary_emb_base"] = wishes.rope_theta;
+      changes["rope_theta"] = rope["rope_theta"] = wishes.rope_theta;
     }
-    whole[key] = rope;
-    whole[positions_key ? positions_key : "max_position_embeddings"] = positions;
+    changes[key] = rope;
+    changes[positions_key ? positions_key : "max_position_embeddings"] = positions;
   }
-  if (wishes.context_tokens > 0) whole[kContextKey] = wishes.context_tokens;
+  if (wishes.context_tokens > 0) changes[kContextKey] = wishes.context_tokens;
   const int64_t longest = std::max(wishes.context_tokens, wishes.sequence_tokens);
-  if (longest > 0) whole[kLongestKey] = longest;
-  return {whole.dump(), config.origin()};
+  if (longest > 0) changes[kLongestKey] = longest;
+  return config.with_values(changes.dump());
 }
 
 }  // namespace sluice

@@ -105,7 +105,7 @@ class Decoder final : public ForeignDecoder {
       return element<int32_t>(parts_[static_cast<size_t>(layout_.indices)], col);
     return col / (layout_.cols / layout_.groups);
   }
-  // Code `at` of those that lie packed, word w of them being element `first + w step`.
+  // Code number `at` of a row of packed codes: word w of the row is element first + w step.
   int64_t unpack(std::span<const std::byte> words, int64_t first, int64_t step, int64_t at) const {
     const int64_t bit = at % layout_.unit * layout_.bits;
     const int64_t word = at / layout_.unit * layout_.unit_words + bit / 32;
