@@ -85,7 +85,7 @@ const RowOperator kOperators[] = {
        const WeightFormat format{Encoding::kFp8, DType::kBF16, 0};
        cuda::round_rows_to_fp8(of.x, of.shape,
                                cuda::fp8_rows(format, of.shape.rows, of.shape.cols, of.copy), {},
-                               of.stream);
+                               nullptr, of.stream);
      }},
     {"decay_gates", 8, [](const RowOperands& of) {
        cuda::decay_gates(of.x, of.shape.stride, of.vector, of.y, of.shape.stride, of.shape.rows,

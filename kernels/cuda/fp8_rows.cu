@@ -42,7 +42,8 @@ SLUICE_DEVICE int column_of_byte(int byte) { return byte == 1 ? 2 : byte == 2 ? 
 
 // A block a row, a thread a word of four columns.
 SLUICE_KERNEL(kMostRowThreads)
-round_rows_to_fp8_kernel(const float* x, RowsShape shape, Fp8Rows codes, Rows16 narrow) {
+round_rows_to_fp8_kernel(const float* x, RowsShape shape, Fp8Rows codes, Rows16 narrow,
+                         float* narrow_scales) {
   const int64_t row = block_x();
   const float* from = x + row * shape.stride;
   float largest = 0;
@@ -50,6 +51,7 @@ round_rows_to_fp8_kernel(const float* x, RowsShape shape, Fp8Rows codes, Rows16 
     largest = larger_bits(largest, bits_to_float(float_to_bits(from[col]) & 0x7fffffffu));
   const PowerOfTwo scale =
       row_scale(block_larger_bits(largest, reinterpret_cast<float*>(shared_memory())));
+  const float kept = narrow_scales ? 1.0f : scale.value;
   const int64_t columns = codes.codes ? codes.columns : (shape.cols + 3) / 4 * 4;
   for (int64_t word = thread_index(); word < columns / 4; word += block_threads()) {
     uint32_t packed = 0;
@@ -59,12 +61,14 @@ round_rows_to_fp8_kernel(const float* x, RowsShape shape, Fp8Rows codes, Rows16 
       if (col >= shape.cols) continue;
       const Rounded rounded = rounded_to_e4m3(from[col] * scale.inverse);
       packed |= rounded.code << (8 * byte);
-      keep_rounded(narrow, row, col, rounded.value * scale.value);
+      keep_rounded(narrow, row, col, rounded.value * kept);
     }
     if (codes.codes) reinterpret_cast<uint32_t*>(codes.codes + row * codes.columns)[word] = packed;
   }
   clear_padding(narrow, row, shape.cols);
-  if (codes.codes && thread_index() == 0) codes.scales[row] = scale.value;
+  if (thread_index() != 0) return;
+  if (codes.codes) codes.scales[row] = scale.value;
+  if (narrow_scales) narrow_scales[row] = scale.value;
 }
 
 int64_t code_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
@@ -83,10 +87,10 @@ int64_t fp8_rows_bytes(const WeightFormat& format, int64_t rows, int64_t cols) n
 }
 
 void round_rows_to_fp8(const float* x, const RowsShape& shape, const Fp8Rows& codes,
-                       const Rows16& narrow, Stream stream) {
+                       const Rows16& narrow, float* narrow_scales, Stream stream) {
   if (shape.rows == 0) return;
   launch("round_rows_to_fp8", round_rows_to_fp8_kernel, {static_cast<int>(shape.rows)},
-         row_threads(shape.cols), kRowScratchBytes, stream, x, shape, codes, narrow);
+         row_threads(shape.cols), kRowScratchBytes, stream, x, shape, codes, narrow, narrow_scales);
 }
 
 }  // namespace sluice::cuda

@@ -1,7 +1,7 @@
 #pragma once
 // Rows of x as fp8 activations (kernels/quantised_linear.h): e4m3 codes times a power of two a row.
-// Products take the codes where the device multiplies such, else the same values in 16 bits: exact
-// in bf16, in f16 unless they are past its range or among its subnormals. A row with a NaN or an
+// Products take the codes where the device multiplies such, else the same values in 16 bits: as
+// they are in bf16, over the row's power of two in f16, exact in both. A row with a NaN or an
 // infinity has no finite product. Pointers are the device's.
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,9 @@ Fp8Rows fp8_rows(const WeightFormat& format, int64_t rows, int64_t cols, std::by
 int64_t fp8_rows_bytes(const WeightFormat& format, int64_t rows, int64_t cols) noexcept;
 
 /// x rounded: its codes, its values in 16 bits (columns up to the stride become zeros), or both.
+/// Where `narrow_scales` [rows] is not null, `narrow` has the values over each row's power of two,
+/// which `narrow_scales` takes; else f16 loses what is past its range or among its subnormals.
 void round_rows_to_fp8(const float* x, const RowsShape& shape, const Fp8Rows& codes,
-                       const Rows16& narrow, Stream stream);
+                       const Rows16& narrow, float* narrow_scales, Stream stream);
 
 }  // namespace sluice::cuda

@@ -85,14 +85,15 @@ CudaRunner::Narrowed CudaRunner::narrowed(Rows in, const WeightFormat& format, M
   Narrowed copy{narrow_area(in.cols, narrow_type(format))};
   // bf16 holds what was rounded to fp8 exactly, whatever its magnitude.
   if (as_fp8 && device_.properties().has_bf16) copy.rows.type = DType::kBF16;
-  // f16 takes rows of any magnitude by a scale each.
+  // f16 takes rows of any magnitude by a scale each, and so what was rounded to fp8 exactly.
   auto* const scales =
       reinterpret_cast<float*>(areas_.narrow.last(static_cast<size_t>(need_.tokens) * 4).data());
-  const bool is_scaled = copy.rows.type == DType::kF16 && !as_fp8 && !made.is_unscaled;
+  const bool is_scaled = copy.rows.type == DType::kF16 && !made.is_unscaled;
   if (is_scaled) copy.scales = scales;
   if (std::exchange(made.narrow, true)) return copy;
   if (as_fp8)
-    cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy.rows, stream());
+    cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy.rows, is_scaled ? scales : nullptr,
+                            stream());
   else if (is_scaled)
     cuda::copy_scaled_rows(in.data, shape_of(in), copy.rows, scales, stream());
   else
@@ -103,7 +104,7 @@ CudaRunner::Narrowed CudaRunner::narrowed(Rows in, const WeightFormat& format, M
 cuda::Fp8Rows CudaRunner::fp8_codes(Rows in, const WeightFormat& format, Made& made) {
   const cuda::Fp8Rows copy = cuda::fp8_rows(format, in.rows, in.cols, areas_.codes.data());
   if (std::exchange(made.codes, true)) return copy;
-  cuda::round_rows_to_fp8(in.data, shape_of(in), copy, {}, stream());
+  cuda::round_rows_to_fp8(in.data, shape_of(in), copy, {}, nullptr, stream());
   return copy;
 }
 

@@ -192,14 +192,14 @@ class SizeMeasurement {
       const cuda::Rows16 in{codes_.as<uint16_t>(), k_, narrow_};
       const cuda::LinearPlan plan = cuda::plan_linear_quantised(format, m, n_, k_, processors());
       return add(format, m, true, [&](int round) {
-        cuda::round_rows_to_fp8(x(), shape, {}, in, stream());
+        cuda::round_rows_to_fp8(x(), shape, {}, in, nullptr, stream());
         cuda::linear_quantised(in, m, k_, pool_.at(round), format, n_, nullptr, y(), n_, plan,
                                split_space(), stream());
       });
     }
     const cuda::Fp8Rows in = cuda::fp8_rows(format, m, k_, codes_.data());
     add(format, m, true, [&](int round) {
-      cuda::round_rows_to_fp8(x(), shape, in, {}, stream());
+      cuda::round_rows_to_fp8(x(), shape, in, {}, nullptr, stream());
       cuda::unpack_codes(pool_.at(round), format, n_, k_, unpacked_.data(), stream());
       dense_.run_fp8(in.codes, m, in.columns, unpacked_.as<uint8_t>(),
                      round_up(n_, WeightFormat::kPanelRows), sums_.as<float>(), stream());

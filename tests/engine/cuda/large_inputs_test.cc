@@ -48,12 +48,14 @@ std::string with_large_activations(const TemporaryFolder& folder, bool of_norms 
 }
 
 // A few rows of them are 16-bit numbers, bf16 where the GPU has it.
-TEST(CudaEngineFp8, LargeActivationsGiveTheCpusLogits) {
+void expect_large_fp8_inputs_right() {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt{5, 70, 300, 41, 12, 8, 99};
   expect_logits_of_the_cpu(with_large_activations(folder) + ":fp8+f8", greedy_requests({prompt}, 1),
                            0.15);
 }
+
+TEST(CudaEngineFp8, LargeActivationsGiveTheCpusLogits) { expect_large_fp8_inputs_right(); }
 
 // Inputs beyond f16's range, few rows and many, of every kind of matrix: each row has a scale.
 void expect_large_inputs_right() {
@@ -78,6 +80,7 @@ TEST(CudaEngineLarge, InputsGiveTheCpusLogits) { expect_large_inputs_right(); }
 TEST(CudaEngineLarge, InputsGiveTheCpusLogitsOnTuring) {
   cuda::host::set_capability(7, 5);
   expect_large_inputs_right();
+  expect_large_fp8_inputs_right();
   cuda::host::set_capability(9, 0);
 }
 

@@ -57,11 +57,15 @@ void expect_rounded(int64_t rows, int64_t cols, DType narrow_type, uint32_t seed
   const DeviceArray<std::byte> memory(static_cast<size_t>(fp8_rows_bytes(kFormat, rows, cols)));
   const DeviceArray<uint16_t> narrow(static_cast<size_t>(rows * narrow_ld));
   const Fp8Rows codes = fp8_rows(kFormat, rows, cols, memory.data());
+  const DeviceArray<float> narrow_scales(static_cast<size_t>(rows));
   const bool has_codes = seed % 3 != 0, has_narrow = seed % 3 != 1;
+  const bool has_narrow_scales = has_narrow && seed % 4 < 2;
   round_rows_to_fp8(dx.data(), {rows, cols, ld}, has_codes ? codes : Fp8Rows{},
-                    has_narrow ? Rows16{narrow.data(), narrow_ld, narrow_type} : Rows16{}, nullptr);
+                    has_narrow ? Rows16{narrow.data(), narrow_ld, narrow_type} : Rows16{},
+                    has_narrow_scales ? narrow_scales.data() : nullptr, nullptr);
   const auto bytes = memory.values();
   const auto halves = narrow.values();
+  const auto row_scales = narrow_scales.values();
   const auto* scales = reinterpret_cast<const float*>(
       bytes.data() + (reinterpret_cast<const std::byte*>(codes.scales) - memory.data()));
   for (int64_t row = 0; row < rows; ++row) {
@@ -69,6 +73,9 @@ void expect_rounded(int64_t rows, int64_t cols, DType narrow_type, uint32_t seed
     const float scale = scale_of(from, cols);
     if (has_codes) {
       ASSERT_EQ(scales[row], scale);
+    }
+    if (has_narrow_scales) {
+      ASSERT_EQ(row_scales[static_cast<size_t>(row)], scale);
     }
     for (int64_t at = 0; at < std::max(codes.columns, narrow_ld); ++at) {
       const uint8_t code =
@@ -81,12 +88,14 @@ void expect_rounded(int64_t rows, int64_t cols, DType narrow_type, uint32_t seed
             << "row " << row << " column " << at << " of " << (at < cols ? from[at] / scale : 0);
       }
       if (!has_narrow || at >= narrow_ld) continue;
-      const float value = scale * e4m3_to_f32(code);
+      const float value = (has_narrow_scales ? 1.0f : scale) * e4m3_to_f32(code);
       const uint16_t bits = halves[static_cast<size_t>(row * narrow_ld + at)];
       const uint16_t expected =
           narrow_type == DType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
       if (narrow_type == DType::kBF16) {
         ASSERT_EQ(bf16_to_f32(expected), value) << "exact in bf16";
+      } else if (has_narrow_scales) {
+        ASSERT_EQ(f16_to_f32(expected), value) << "exact in f16";
       }
       ASSERT_EQ(bits, expected) << row << " " << at;
     }
@@ -125,7 +134,7 @@ TEST(CudaFp8Rows, EveryCodeAndTheTiesBetween) {
   const DeviceArray<float> dx(x);
   const DeviceArray<std::byte> memory(static_cast<size_t>(fp8_rows_bytes(kFormat, 1, cols)));
   round_rows_to_fp8(dx.data(), {1, cols, cols}, fp8_rows(kFormat, 1, cols, memory.data()), {},
-                    nullptr);
+                    nullptr, nullptr);
   const auto bytes = memory.values();
   for (int64_t at = 0; at < cols; ++at) {
     const int64_t place = at / 4 * 4 + kernels::byte_column(static_cast<int>(at % 4));
@@ -160,7 +169,7 @@ struct Product {
     const DeviceArray<std::byte> dw(panels);
     const DeviceArray<std::byte> memory(static_cast<size_t>(fp8_rows_bytes(format, m, k)));
     const Fp8Rows rows = fp8_rows(format, m, k, memory.data());
-    round_rows_to_fp8(dx.data(), {m, k, k}, rows, {}, nullptr);
+    round_rows_to_fp8(dx.data(), {m, k, k}, rows, {}, nullptr, nullptr);
     const DeviceArray<uint8_t> codes(static_cast<size_t>(padded * rows.columns));
     const DeviceArray<float> products(static_cast<size_t>(m * padded));
     unpack_codes(dw.data(), format, n, k, codes.data(), nullptr);
@@ -215,7 +224,13 @@ TEST(CudaFp8Rows, NanAndInfinityShow) {
             << token << " " << row;
     const DeviceArray<float> dx(product.x);
     const DeviceArray<uint16_t> narrow(3 * 384);
-    round_rows_to_fp8(dx.data(), {3, 300, 300}, {}, {narrow.data(), 384, DType::kF16}, nullptr);
+    const DeviceArray<float> narrow_scales(3);
+    round_rows_to_fp8(dx.data(), {3, 300, 300}, {}, {narrow.data(), 384, DType::kF16},
+                      narrow_scales.data(), nullptr);
+    const auto row_scales = narrow_scales.values();
+    for (size_t row = 0; row < 3; ++row) ASSERT_EQ(std::isfinite(row_scales[row]), row != 1);
+    round_rows_to_fp8(dx.data(), {3, 300, 300}, {}, {narrow.data(), 384, DType::kF16}, nullptr,
+                      nullptr);
     const auto halves = narrow.values();
     for (int64_t row = 0; row < 3; ++row)
       for (int64_t col = 0; col < 300; ++col)
