@@ -66,7 +66,7 @@ class Server:
     def watch(self):
         while not self.is_over.is_set():
             begin = time.monotonic()
-            self.say(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            self.say(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             self.worst.value = max(self.worst.value, time.monotonic() - begin)
             time.sleep(0.02)
 
@@ -80,7 +80,7 @@ class Server:
 
 
 def post(path, body, *headers):
-    head = f"POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n" + "".join(h + "\r\n" for h in headers)
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {len(body)}\r\n" + "".join(h + "\r\n" for h in headers)
     return head.encode() + b"\r\n" + body
 
 
@@ -121,7 +121,7 @@ def dripping(server, count):
     """so many connections that say a byte now and then; how many of them still hold on after 40 s"""
     yield
     held = [server.connect() for _ in range(count)]
-    head = b"POST /v1/completions HTTP/1.1\r\nX: "
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nX: "
     for one in held:
         one.sendall(head)
         one.setblocking(False)
@@ -160,7 +160,7 @@ def lying_lengths(server):
     """Content-Length 10^12, -1, two of them"""
     lengths = ["Content-Length: 1000000000000", "Content-Length: -1", "Content-Length: 3\r\nContent-Length: 4"]
     yield
-    yield counted([server.say(f"POST /v1/completions HTTP/1.1\r\n{length}\r\n\r\n".encode(), 20) for length in lengths])
+    yield counted([server.say(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\n{length}\r\n\r\n".encode(), 20) for length in lengths])
 
 
 def large_bodies(server):
@@ -189,7 +189,7 @@ def rest(to):
 def health(server):
     """/health's body."""
     with contextlib.closing(server.connect()) as to:
-        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        to.sendall(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         return rest(to).split(b"\r\n\r\n")[-1].decode()
 
 

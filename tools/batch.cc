@@ -152,6 +152,8 @@ void run_alone(const BatchFlags& flags, std::stop_token stop) {
     engine->generate(run, run.sink(), stop);
   else
     while (run.next()) continue;  // error records only: no weight is read for them
+  results->flush();
+  to->forward();
   progress.end();
   finish_run(flags.engine, engine);
   report(flags, part, run, reader.skipped(), engine, to->name());

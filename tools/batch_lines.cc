@@ -151,7 +151,8 @@ void BatchRun::take(const app::TextResult& result) {
   tell();
 }
 
-void fail_for_errors(const jobs::ResultsFile& results, const std::string& output) {
+void fail_for_errors(jobs::ResultsFile& results, const std::string& output) {
+  results.flush();
   const int64_t errors = results.records() - results.answers();
   if (errors > 0)
     throw Error(ErrorKind::kUser,

@@ -128,7 +128,7 @@ class BatchRun final : public RequestSource {
 };
 
 /// Throws kUser where the output has error records.
-void fail_for_errors(const jobs::ResultsFile& results, const std::string& output);
+void fail_for_errors(jobs::ResultsFile& results, const std::string& output);
 
 /// The command as one rank of several that mpirun started.
 void run_rank(const BatchFlags& flags, std::stop_token stop);

@@ -207,6 +207,7 @@ ranks::RowJob list_rows(const BatchFlags& flags, const BatchInput& from, const B
   jobs::JobReader errors = reader_of(again);
   while (const auto line = errors.next())
     if (const auto* error = std::get_if<jobs::RequestError>(&*line)) results.write_error(*error);
+  results.flush();
   return job;
 }
 

@@ -31,6 +31,10 @@ void watch_signals(std::stop_source stop) {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  // A terminal that closes asks the same, unless it was told not to (nohup).
+  struct sigaction hang_up {};
+  if (::sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
+    sigaddset(&set, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread([set, stop]() mutable {
     wait_for_stop(set);

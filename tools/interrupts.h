@@ -1,10 +1,10 @@
 #pragma once
-// Ctrl-C and SIGTERM, for main.cc and for commands that have a use of their own for Ctrl-C.
+// Ctrl-C, SIGTERM and SIGHUP, for main.cc and for commands that have a use of their own for Ctrl-C.
 #include <stop_token>
 
 namespace sluice::tools {
 
-/// Ctrl-C or SIGTERM: the first asks for a clean stop, the second ends at once. A thread takes the
+/// Ctrl-C, SIGTERM or SIGHUP: the first asks for a clean stop, the second ends at once. A thread takes the
 /// signals, so nothing is interrupted half-way. Call it before other threads are started.
 void watch_signals(std::stop_source stop);
 

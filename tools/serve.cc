@@ -8,10 +8,14 @@
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/http/listener.h"
 #include "src/serve/http_server.h"
+#include "src/serve/origins.h"
+#include "src/serve/waiting_room.h"
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/flag_words.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -33,7 +37,7 @@ struct ServeFlags {
   bool no_prediction = false;
   bool static_batches = false;
   std::string most_body = "32MiB", most_bodies;
-  std::string batch_dir;
+  std::string batch_dir, batch_quota = "10GiB";
   std::string swap_space = "0";
   std::string lora_dir, lora_memory;
   int64_t most_rank = 64;
@@ -91,6 +95,13 @@ int64_t checked_lora_memory(const ServeFlags& flags) {
   return parse_bytes(flags.lora_memory, "--lora-memory");
 }
 
+// Who said that there is a key meant that strangers are refused.
+void require_key(std::string_view key, const char* name) {
+  if (key.empty())
+    throw Error(ErrorKind::kUser, fmt::format("{} is empty: anybody could ask", name),
+                fmt::format("give it a key, or leave {} out", name));
+}
+
 serve::HttpOptions http_options(const ServeFlags& flags) {
   serve::HttpOptions http = flags.http;
   http.defaults = flags.chat.defaults(flags.engine.model);
@@ -106,18 +117,29 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   http.log = tell;
   http.lora_folder = flags.lora_dir;
   http.has_page = !flags.no_page;
+  http.in_words = in_flags;
   if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
-  if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
+  for (const std::string& origin : http.cors_origins) serve::check_origin(origin);
+  if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty()) {
+    require_key(key, "SLUICE_API_KEY");
     http.api_key = key;
+  }
   return http;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 void run(const ServeFlags& flags, std::stop_token stop) {
   const int64_t swap_bytes = checked_swap(flags);
   const int64_t lora_bytes = checked_lora_memory(flags);
+  serve::HttpOptions http = http_options(flags);
+  // A port that is taken is told before anything is read.
+  const http::Listener address = http::Listener::open(http.host, http.port);
+  serve::WaitingRoom waiting(address, http);
   const auto tokenizer = need_tokenizer(flags.engine);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
-  serve::HttpOptions http = http_options(flags);
   const serve::ChatStyle style = flags.chat.style(chat.get());
   http.tool_format = style.tools;
   http.splits_thoughts = style.splits_thoughts;
@@ -135,6 +157,11 @@ void run(const ServeFlags& flags, std::stop_token stop) {
           options.adapters.rank = std::max(options.adapters.rank, flags.most_rank);
         }
         limit_pass(options, std::max(flags.pass_tokens, flags.sequences));
+        options.load_progress = [shown = options.load_progress,
+                                 &waiting](const LoadProgress& progress) {
+          waiting.tell(progress.done_bytes, progress.total_bytes);
+          if (shown) shown(progress);
+        };
       });
   if (!engine) return;
   if (engine->adapters().find(http.model_name))
@@ -157,9 +184,12 @@ void run(const ServeFlags& flags, std::stop_token stop) {
             .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat) +
                       adapters_key(flags.engine.loras),
             .defaults = http.defaults,
+            .files = {.bytes = parse_bytes(flags.batch_quota, "--batch-dir-quota")},
             .log = tell});
   serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
-  const int port = server.bind();
+  waiting.close();
+  server.listen(address);
+  const int port = address.port();
   const std::string shown =
       http.host.find(':') == std::string::npos ? http.host : "[" + http.host + "]";
   tell(fmt::format("{} at http://{}:{}/v1 ({}{}); Ctrl-C stops", http.model_name, shown, port,
@@ -168,6 +198,11 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   if (http.has_page)
     tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
                      port));
+  if (http.api_key.empty() && !is_loopback(http.host))
+    tell(
+        fmt::format("note: anybody who reaches {} may ask, upload and read what is kept: there is "
+                    "no API key (--api-key)",
+                    shown));
   std::jthread listener([&] { server.serve(); });
   {
     Mutex mutex;
@@ -176,6 +211,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
     while (!stop.stop_requested() && service.failure().empty())
       stopped.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
   }
+  server.drain();
   if (batches) batches->stop();
   const std::string failure = service.failure();
   if (failure.empty() && service.running() + service.waiting() > 0)
@@ -199,6 +235,15 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   parser
       .add_option("--api-key", flags.http.api_key,
                   "asked for as a bearer token (or set SLUICE_API_KEY)")
+      ->each([](const std::string& key) { require_key(key, "--api-key"); })
+      ->group(group);
+  parser
+      .add_option("--allowed-host", flags.http.allowed_hosts,
+                  "a name that this server goes by, beside localhost, addresses and names without "
+                  "dots, where no API key is asked for (* for any)")
+      ->expected(1)
+      ->take_all()
+      ->delimiter(',')
       ->group(group);
   parser
       .add_option("--served-model-name", flags.http.model_name,
@@ -207,8 +252,11 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   flags.chat.add_to(parser, group);
   flags.chat.add_reading_to(parser, group);
   parser
-      .add_option("--cors-origin", flags.http.cors_origin,
-                  "pages of this origin may ask (* for all)")
+      .add_option("--cors-origin", flags.http.cors_origins,
+                  "pages of this origin may ask, such as https://a.example (* for all)")
+      ->expected(1)
+      ->take_all()
+      ->delimiter(',')
       ->group(group);
   parser
       .add_flag("--no-webui", flags.no_page,
@@ -256,6 +304,11 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
       .add_option("--batch-dir", flags.batch_dir,
                   "keep files and batches (/v1/files, /v1/batches) here; the next start goes on "
                   "with them (default: none)")
+      ->group(group);
+  parser
+      .add_option("--batch-dir-quota", flags.batch_quota,
+                  "of all files there; an upload that does not fit is refused")
+      ->capture_default_str()
       ->group(group);
 }
 

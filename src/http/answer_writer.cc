@@ -14,7 +14,7 @@ void AnswerWriter::go_on() { bytes_ += "HTTP/1.1 100 Continue\r\n\r\n"; }
 
 void AnswerWriter::head(const Response& response, const std::string& framing, bool closes) {
   std::string all = framing;
-  for (const auto& [name, value] : always_) all += fmt::format("{}: {}\r\n", name, value);
+  for (const auto& [name, value] : more_) all += fmt::format("{}: {}\r\n", name, value);
   bytes_ += head_text(response, all, closes);
   has_begun_ = true;
 }

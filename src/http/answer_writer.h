@@ -12,8 +12,9 @@ namespace sluice::http {
 
 class AnswerWriter {
  public:
-  /// `always`: headers of every answer; outlives the writer.
-  explicit AnswerWriter(const Fields& always) : always_(always) {}
+  /// `more`: headers of the answer beside its own; outlives the writer, and may change between two
+  /// answers.
+  explicit AnswerWriter(const Fields& more) : more_(more) {}
 
   /// The answer to the next request comes now.
   void begin_request(bool is_head_request, bool is_http_1_0);
@@ -40,7 +41,7 @@ class AnswerWriter {
  private:
   void head(const Response& response, const std::string& framing, bool closes);
 
-  const Fields& always_;
+  const Fields& more_;
   std::string bytes_;
   int64_t live_bytes_ = 0;
   bool is_head_request_ = false, is_http_1_0_ = false, is_chunked_ = false;

@@ -72,13 +72,15 @@ void Connection::end_soon() {
 void Connection::rest(Phase phase, std::chrono::milliseconds time) {
   unrest();
   phase_ = phase;
-  place_ = server_.resting.insert(server_.resting.end(), this);
+  const bool is_silent = phase == Phase::kIdle && number_ == 0;
+  rests_in_ = is_silent ? &server_.silent : &server_.resting;
+  place_ = rests_in_->insert(rests_in_->end(), this);
   set_deadline(time);
 }
 
 void Connection::unrest() {
-  if (place_) server_.resting.erase(*place_);
-  place_.reset();
+  if (rests_in_) rests_in_->erase(place_);
+  rests_in_ = nullptr;
 }
 
 void Connection::set_deadline(std::chrono::milliseconds time) {
@@ -184,6 +186,7 @@ bool Connection::on_head() {
   ++number_;
   closes_ = closes_ || reader_.is_http_1_0() || !reader_.keeps_alive();
   is_answered_ = is_probed_ = false;
+  if (server_.options.headers) headers_ = server_.options.headers(head);
   refusal_.reset();
   share_ = std::make_shared<ByteShare>(server_.budget);
   body_begin_ = Clock::now();

@@ -26,7 +26,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         socket_(std::move(socket)),
         timer_(server.loop),
         reader_({server.options.most_head_bytes, server.options.most_body_bytes}),
-        writer_(server.options.headers),
+        writer_(headers_),
         is_extra_(is_extra) {}
 
   void start();
@@ -70,10 +70,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   asio::steady_timer timer_;
   RequestReader reader_;
+  Fields headers_;  // of the answer to this request
   AnswerWriter writer_;
   const bool is_extra_;
   Phase phase_ = Phase::kIdle;
-  std::optional<std::list<Connection*>::iterator> place_;  // among the resting
+  std::list<Connection*>* rests_in_ = nullptr;  // the server's list that it stands in
+  std::list<Connection*>::iterator place_;      // there
   Clock::time_point body_begin_;
   std::optional<Router::Match> route_;
   std::optional<Response> refusal_;  // goes out when the body is read

@@ -113,6 +113,10 @@ RequestReader::State RequestReader::finish_head() {
   for (const auto& field : message)
     request_.headers.emplace_back(view(field.name_string()), view(field.value()));
   is_http_1_0_ = message.version() < 11;
+  // RFC 9112, 3.2.
+  const auto hosts = message.count(beast::field::host);
+  if (hosts > 1 || (hosts == 0 && !is_http_1_0_))
+    return fail(400, "a request of HTTP/1.1 must have one Host header, with the server's name");
   keeps_alive_ = parser_->of.keep_alive();
   is_chunked_ = parser_->of.chunked();
   const auto length = parser_->of.content_length();

@@ -2,19 +2,18 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "src/base/error.h"
 #include "src/http/connection.h"
 #include "src/http/server_core.h"
 
 namespace sluice::http {
 
 namespace {
-constexpr int kBacklog = 1024;
 constexpr int kReservedConnections = 64;  // beyond the most, for routes that never wait
 constexpr int kKeptFiles = 128;           // that connections leave to the rest of the process
 constexpr std::chrono::milliseconds kAcceptAgain{100};
@@ -46,7 +45,7 @@ void Server::Impl::accept() {
       return accept();
     }
     // No file is left: who has waited longest makes room.
-    if (!resting.empty()) resting.front()->close();
+    if (Connection* last = least_wanted()) last->close();
     timer.expires_after(kAcceptAgain);
     timer.async_wait([this](const SystemError& end) {
       if (!end && !is_stopping) accept();
@@ -54,20 +53,23 @@ void Server::Impl::accept() {
   });
 }
 
+Connection* Server::Impl::least_wanted() const {
+  if (!silent.empty()) return silent.front();
+  return resting.empty() ? nullptr : resting.front();
+}
+
 void Server::Impl::admit(tcp::socket socket) {
   const auto most = static_cast<size_t>(options.most_connections);
+  if (connections.size() >= most)
+    if (Connection* last = least_wanted()) last->close();
   if (connections.size() >= most + kReservedConnections) {
-    if (resting.empty()) {
-      const Response full = runner.busy(kTooMany);
-      SystemError error;
-      socket.non_blocking(true, error);
-      const std::string text =
-          head_text(full, fmt::format("Content-Length: {}\r\n", full.body.size()), true) +
-          full.body;
-      socket.write_some(asio::buffer(text), error);
-      return;
-    }
-    resting.front()->close();
+    const Response full = runner.busy(kTooMany);
+    SystemError error;
+    socket.non_blocking(true, error);
+    const std::string text =
+        head_text(full, fmt::format("Content-Length: {}\r\n", full.body.size()), true) + full.body;
+    socket.write_some(asio::buffer(text), error);
+    return;
   }
   auto connection =
       std::make_shared<Connection>(*this, std::move(socket), connections.size() >= most);
@@ -102,32 +104,17 @@ Server::~Server() {
 }
 
 int Server::bind() {
-  Impl& impl = *impl_;
-  const std::string& host = impl.options.host;
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorKind::kUser,
-                fmt::format("can't listen on {}:{}: {}", host, impl.options.port, why),
-                "choose another `port` (0: any that is free) or `host`; something may listen there "
-                "already");
-  };
-  SystemError error;
-  tcp::resolver resolver(impl.loop);
-  const auto found =
-      resolver.resolve(host, std::to_string(impl.options.port),
-                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error) refuse(error.message());
-  for (const auto& entry : found) {
-    const tcp::endpoint endpoint = entry.endpoint();
-    impl.acceptor.close(error);
-    impl.acceptor.open(endpoint.protocol(), error);
-    // Not SO_REUSEPORT: a second server on the port would share it unseen.
-    if (!error) impl.acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) impl.acceptor.bind(endpoint, error);
-    if (!error) impl.acceptor.listen(kBacklog, error);
-    if (!error) return impl.acceptor.local_endpoint().port();
-  }
-  refuse(error ? error.message() : "no such address");
-  return -1;
+  const Listener listener = Listener::open(impl_->options.host, impl_->options.port);
+  listen(listener);
+  return listener.port();
+}
+
+void Server::listen(const Listener& listener) {
+  const int fd = listener.duplicate();
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
+  impl_->acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd);
 }
 
 void Server::serve() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "src/http/listener.h"
 #include "src/http/message.h"
 #include "src/http/router.h"
 
@@ -19,9 +20,10 @@ namespace sluice::http {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;  ///< 0: any that is free
-  /// At most so many connections, as far as the process may have files. Some more are let in, but
-  /// only routes of Place::kLoop and kReserved answer them; who has waited longest without a whole
-  /// request makes way.
+  /// At most so many connections, as far as the process may have files. From there on a new one
+  /// takes the place of the one that has sent nothing for longest, else of the one without a whole
+  /// request for longest. While all have one, some more are let in, but only routes of Place::kLoop
+  /// and kReserved answer them.
   int most_connections = 4096;
   int64_t most_head_bytes = 16 << 10;
   int64_t most_body_bytes = 32 << 20;           ///< also of a compressed one, decoded
@@ -31,7 +33,8 @@ struct ServerOptions {
   std::chrono::milliseconds idle_time{60000};   ///< between two requests
   std::chrono::milliseconds write_time{30000};  ///< without taking a byte of its answer
   std::chrono::milliseconds stop_time{10000};   ///< that requests get once stop() is called
-  Fields headers;                               ///< of every answer
+  /// Headers of the answer to a request, by its head; may be empty.
+  std::function<Fields(const Request&)> headers;
   /// Looks at a request's head before its body is read; what it gives is the answer. May be empty.
   std::function<std::optional<Response>(const Request&)> screen;
   /// The answer to what no route sees, in the routes' form.
@@ -47,9 +50,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Binds; returns the port. Errors: kUser when address or port can't be had.
+  /// Listens at the options' address; returns the port. Errors: as Listener::open.
   int bind();
-  /// Serves until stop() and the end of what runs then. After bind(), once.
+  /// Listens where `listener` does, which may go.
+  void listen(const Listener& listener);
+  /// Serves until stop() and the end of what runs then. After bind() or listen(), once.
   void serve();
   /// Takes no more connections; those there end with their requests. From any thread.
   void stop();

@@ -31,6 +31,9 @@ struct Server::Impl {
 
   void accept();
   void admit(tcp::socket socket);
+  /// Who makes way for a new caller: the connection that has sent nothing for longest, else that
+  /// without a whole request for longest; null: all have requests that are answered.
+  Connection* least_wanted() const;
   void halt();
   void log(const std::string& line) const {
     if (options.log) options.log(line);
@@ -46,6 +49,7 @@ struct Server::Impl {
   tcp::acceptor acceptor{loop};
   asio::steady_timer timer{loop};
   std::set<std::shared_ptr<Connection>> connections;
+  std::list<Connection*> silent;   ///< that have sent nothing, the oldest first
   std::list<Connection*> resting;  ///< without a whole request, who has been so longest first
   std::array<char, 64 << 10> scratch;
   bool is_stopping = false;

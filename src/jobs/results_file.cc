@@ -48,14 +48,37 @@ void ResultsFile::lock() {
               "write to a file system that has locks");
 }
 
+ResultsFile::~ResultsFile() {
+  try {
+    flush();
+  } catch (const std::exception&) {
+    // What could not be written is made again when the job is resumed.
+  }
+}
+
+// A group of error records that a crash broke off may have lost any of its blocks, which read as
+// zeros; nothing was written behind it.
 void ResultsFile::load() {
   int64_t line_number = 1;
+  bool has_hole = false;
   const std::string tail = read_record_lines(file_, [&](const RecordLine& line) {
+    has_hole = has_hole || line.text.find('\0') != std::string_view::npos;
+    if (has_hole) {
+      const auto record = read_record(line.text);
+      if (record && record->is_answer) refuse_line(path(), line_number);
+      return;
+    }
     load_line(path(), line.text, line.number);
     size_bytes_ = line.offset + static_cast<int64_t>(line.text.size()) + 1;
     line_number = line.number + 1;
   });
-  if (!tail.empty()) mend_tail(tail, line_number);
+  if (has_hole) {
+    torn_bytes_ = file_.size_bytes() - size_bytes_;
+    file_.truncate(size_bytes_);
+    file_.sync();
+  } else if (!tail.empty()) {
+    mend_tail(tail, line_number);
+  }
 }
 
 void ResultsFile::load_line(const std::string& path, std::string_view line, int64_t line_number) {
@@ -111,13 +134,15 @@ bool ResultsFile::take(std::string_view line) {
     throw Error(ErrorKind::kUser, fmt::format("{} got a record of another job", path()),
                 "start every process with the same model and settings");
   if (keys_.contains(record->key)) return false;
-  append(std::string(line));
+  flush();
+  append(std::string(line) + '\n');
   remember(record->key, record->custom_id, record->is_answer);
   return true;
 }
 
 void ResultsFile::copy_from(const std::string& path) {
   const OwnedFile other(path, O_RDONLY | O_NONBLOCK);
+  flush();
   const std::string tail =
       read_record_lines(other, [this](const RecordLine& line) { take(line.text); });
   if (read_record(tail)) take(tail);
@@ -130,13 +155,12 @@ void ResultsFile::for_each_record(
   });
 }
 
-void ResultsFile::append(std::string line) {
-  line += '\n';
-  const auto bytes = static_cast<int64_t>(line.size());
+void ResultsFile::append(std::string_view lines) {
+  const auto bytes = static_cast<int64_t>(lines.size());
   try {
     if (has_torn_tail_) file_.truncate(size_bytes_);
     has_torn_tail_ = true;
-    file_.write(line.data(), bytes, size_bytes_);
+    file_.write(lines.data(), bytes, size_bytes_);
     file_.sync();
     has_torn_tail_ = false;
   } catch (const Error& error) {
@@ -160,7 +184,8 @@ void ResultsFile::write(const Request& request, const Completion& completion) {
   const std::string line =
       answer_line(request, completion, request.model.empty() ? model_ : request.model, config_,
                   std::time(nullptr));
-  append(line);
+  flush();
+  append(line + '\n');
   remember(key, request.custom_id, true);
   if (on_record) on_record(line);
 }
@@ -168,10 +193,27 @@ void ResultsFile::write(const Request& request, const Completion& completion) {
 void ResultsFile::write_error(const RequestError& error) {
   const ContentKey key = key_of(error.key);
   SLUICE_ASSERT(!keys_.contains(key), "an error is recorded once");
-  const std::string line = error_line(error, config_);
-  append(line);
-  remember(key, error.custom_id, false);
-  if (on_record) on_record(line);
+  const auto now = std::chrono::steady_clock::now();
+  if (waiting_.empty()) waiting_since_ = now;
+  waiting_ += error_line(error, config_);
+  waiting_ends_.push_back(waiting_.size());
+  waiting_ += '\n';
+  keys_.insert(key);
+  if (static_cast<int64_t>(waiting_.size()) >= kGroupBytes || now - waiting_since_ >= kGroupTime)
+    flush();
+}
+
+void ResultsFile::flush() {
+  if (waiting_.empty()) return;
+  append(waiting_);
+  const std::string lines = std::exchange(waiting_, {});
+  const std::vector<size_t> ends = std::exchange(waiting_ends_, {});
+  records_ += static_cast<int64_t>(ends.size());
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    if (on_record) on_record(std::string_view(lines).substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
 void ResultsFile::write_error(const Request& request, std::string_view code,

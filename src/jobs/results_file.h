@@ -1,8 +1,10 @@
 #pragma once
-// The output of a batch job: JSON lines in the shape of OpenAI's batch output, appended one
-// finished request at a time, each by one write and fdatasync, so that what a crash or a full disk
-// leaves is whole records. Opening it again keeps them, cuts off a torn last line, and knows what
-// is finished. One process at a time (flock). One thread at a time.
+// The output of a batch job: JSON lines in the shape of OpenAI's batch output, appended one answer
+// at a time, each by one write and fdatasync, so that what a crash or a full disk leaves is whole
+// records. Records of errors, which cost nothing to make again, are appended in groups. Opening it
+// again keeps them, cuts off a torn end, and knows what is finished. One process at a time (flock).
+// One thread at a time.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -55,14 +57,22 @@ class ResultsFile {
   ResultsFile(std::string path, std::string_view job_config, std::string model);
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
+  /// After flush(), as far as that succeeds.
+  ~ResultsFile();
 
   /// Appends the answer; on disk when it returns.
   /// Errors: kFile (disk full, input/output error): the file is cut back to its whole records.
   void write(const Request& request, const Completion& completion);
-  /// Appends an error record for a line that is no request. Errors: as write().
+  /// Takes an error record for a line that is no request. It is on disk before any later answer is,
+  /// after flush(), and at the latest when kGroupBytes or kGroupTime have come together.
+  /// Errors: as write().
   void write_error(const RequestError& error);
-  /// Appends an error record for a request that could not be run. Errors: as write().
+  /// The same for a request that could not be run.
   void write_error(const Request& request, std::string_view code, std::string_view message);
+  /// Appends the error records that wait; on disk when it returns. Errors: as write().
+  void flush();
+  static constexpr int64_t kGroupBytes = 64 << 10;
+  static constexpr std::chrono::milliseconds kGroupTime{200};
 
   /// Counts what another file of the same job holds as finished; records() and answers() stay. The
   /// file is read as it stands, by whomever it is written meanwhile: a torn last line is passed
@@ -83,13 +93,13 @@ class ResultsFile {
   bool is_finished(const RequestError& error) const;
 
   const std::string& path() const noexcept { return file_.path(); }
-  /// Records in the file: found at opening plus written since.
+  /// Records on disk: found at opening plus written since.
   int64_t records() const noexcept { return records_; }
-  /// Of these, answers; the others are error records.
+  /// Of these, answers; all else are error records.
   int64_t answers() const noexcept { return answers_; }
   /// Found at opening.
   int64_t resumed_records() const noexcept { return resumed_records_; }
-  /// Bytes of a torn last line that were cut off at opening.
+  /// Bytes of a torn end that were cut off at opening.
   int64_t torn_bytes() const noexcept { return torn_bytes_; }
 
  private:
@@ -97,7 +107,7 @@ class ResultsFile {
   void load();
   void load_line(const std::string& path, std::string_view line, int64_t line_number);
   void mend_tail(std::string_view tail, int64_t line_number);
-  void append(std::string line);
+  void append(std::string_view lines);
   void remember(const ContentKey& key, std::string_view custom_id, bool is_answer);
 
   OwnedFile file_;
@@ -109,6 +119,9 @@ class ResultsFile {
   int64_t answers_ = 0;
   int64_t resumed_records_ = 0;
   int64_t torn_bytes_ = 0;
+  std::string waiting_;  // error records, each with its line end
+  std::vector<size_t> waiting_ends_;
+  std::chrono::steady_clock::time_point waiting_since_;
   std::unordered_set<ContentKey> keys_;  // of every record, other files' included
   std::unordered_map<ContentKey, ContentKey>
       answer_keys_;  // hash of custom_id -> key of its answer

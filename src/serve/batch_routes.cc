@@ -95,10 +95,26 @@ ordered_json describe(const StoredFile& file) {
           {"object", "file"},
           {"bytes", file.bytes},
           {"created_at", file.created},
+          {"expires_at", file.expires > 0 ? ordered_json(file.expires) : ordered_json(nullptr)},
           {"filename", file.filename},
           {"purpose", file.purpose},
           {"status", "processed"},
           {"status_details", nullptr}};
+}
+
+// "expires_after[anchor]" and "expires_after[seconds]" of a form.
+int64_t life_in_form(const http::FormPart* anchor, const http::FormPart* seconds) {
+  if (!anchor && !seconds) return 0;
+  ordered_json after = ordered_json::object();
+  if (anchor) after["anchor"] = anchor->content;
+  if (seconds) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(
+        seconds->content.data(), seconds->content.data() + seconds->content.size(), value);
+    if (error == std::errc() && end == seconds->content.data() + seconds->content.size())
+      after["seconds"] = value;
+  }
+  return life_of("expires_after", after);
 }
 
 StoredFile find_file(Batches* batches, const Request& request) {
@@ -123,7 +139,8 @@ void upload(Batches* batches, const Request& request, Response& response) {
   if (part("purpose")->content != "batch")
     throw ApiError{400, "purpose must be \"batch\"", "", "purpose", 0};
   const std::string name = text::mend_utf8(part("file")->filename.substr(0, 255));
-  answer(response, describe(files.add(name, "batch", part("file")->content)));
+  const int64_t life = life_in_form(part("expires_after[anchor]"), part("expires_after[seconds]"));
+  answer(response, describe(files.add(name, "batch", part("file")->content, life)));
 }
 
 void list_files(Batches* batches, const Request& request, Response& response) {

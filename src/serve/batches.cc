@@ -23,11 +23,17 @@ namespace sluice::serve {
 namespace {
 using nlohmann::ordered_json;
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kBatchPrefix = "batch_";
 constexpr int64_t kWindowSeconds = 24 * 3600;
 // Callers of the moment come first: lines are added while fewer than so many requests wait.
 constexpr int64_t kMostWaitingBefore = 4;
+// Each takes some tens of bytes of memory while its batch runs.
+constexpr int64_t kMostLines = 1'000'000;
+constexpr int64_t kMostUnfinished = 1000;
+// A batch looks so often whether it is cancelled or the server stops, and says what it has done.
+constexpr milliseconds kLook{100};
 
 [[noreturn]] void refuse(int status, const char* param, const std::string& message) {
   throw ApiError{status, message, status == 404 ? "not_found" : "", param, 0};
@@ -38,6 +44,21 @@ bool has_ended(const ordered_json& batch) {
   return status == "completed" || status == "failed" || status == "cancelled";
 }
 }  // namespace
+
+int64_t life_of(const std::string& field, const ordered_json& expires_after) {
+  if (expires_after.is_null()) return 0;
+  constexpr int64_t kLeast = 3600, kMost = 2'592'000;
+  const bool is_object = expires_after.is_object() && expires_after.size() == 2 &&
+                         expires_after.value("anchor", ordered_json()) == "created_at" &&
+                         expires_after.contains("seconds") &&
+                         expires_after["seconds"].is_number_integer();
+  const int64_t seconds = is_object ? expires_after["seconds"].get<int64_t>() : 0;
+  if (seconds < kLeast || seconds > kMost)
+    refuse(400, field.c_str(),
+           fmt::format("{} must be {{\"anchor\": \"created_at\", \"seconds\": {} to {}}}", field,
+                       kLeast, kMost));
+  return seconds;
+}
 
 // A batch as it runs.
 struct Batches::Job {
@@ -62,7 +83,8 @@ Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
       chat_(chat),
       options_(std::move(options)),
       config_hash_(jobs::hash_bytes(options_.config).hex()),
-      files_(options_.folder / "files"),
+      files_(options_.folder / "files", options_.files,
+             [this](const std::string& id) { return is_in_use(id); }),
       lock_((options_.folder / "lock").string(), O_RDWR | O_CREAT) {
   if (::flock(lock_.fd(), LOCK_EX | LOCK_NB) != 0)
     throw Error(ErrorKind::kUser,
@@ -138,7 +160,7 @@ Batches::Json Batches::create(const Json& body) {
   };
   for (const auto& [name, value] : body.items())
     if (name != "input_file_id" && name != "endpoint" && name != "completion_window" &&
-        name != "metadata" && !value.is_null())
+        name != "metadata" && name != "output_expires_after" && !value.is_null())
       refuse(400, "", fmt::format("the field \"{}\" is unknown", name.substr(0, 100)));
   const std::string file = text_of("input_file_id"), endpoint = text_of("endpoint");
   if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions")
@@ -149,30 +171,40 @@ Batches::Json Batches::create(const Json& body) {
     refuse(400, "metadata", "metadata must be an object");
   if (!files_.find(file))
     refuse(404, "input_file_id", fmt::format("there is no file {}", file.substr(0, 100)));
+  const int64_t output_life = body.contains("output_expires_after")
+                                  ? life_of("output_expires_after", body["output_expires_after"])
+                                  : 0;
   const std::string id = random_name(kBatchPrefix);
   const int64_t now = std::time(nullptr);
-  const Json batch{{"id", id},
-                   {"object", "batch"},
-                   {"endpoint", endpoint},
-                   {"errors", nullptr},
-                   {"input_file_id", file},
-                   {"completion_window", "24h"},
-                   {"status", "validating"},
-                   {"output_file_id", nullptr},
-                   {"error_file_id", nullptr},
-                   {"created_at", now},
-                   {"in_progress_at", nullptr},
-                   {"expires_at", now + kWindowSeconds},
-                   {"finalizing_at", nullptr},
-                   {"completed_at", nullptr},
-                   {"failed_at", nullptr},
-                   {"expired_at", nullptr},
-                   {"cancelling_at", nullptr},
-                   {"cancelled_at", nullptr},
-                   {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
-                   {"metadata", body.contains("metadata") ? body["metadata"] : Json(nullptr)}};
+  Json batch{{"id", id},
+             {"object", "batch"},
+             {"endpoint", endpoint},
+             {"errors", nullptr},
+             {"input_file_id", file},
+             {"completion_window", "24h"},
+             {"status", "validating"},
+             {"output_file_id", nullptr},
+             {"error_file_id", nullptr},
+             {"created_at", now},
+             {"in_progress_at", nullptr},
+             {"expires_at", now + kWindowSeconds},
+             {"finalizing_at", nullptr},
+             {"completed_at", nullptr},
+             {"failed_at", nullptr},
+             {"expired_at", nullptr},
+             {"cancelling_at", nullptr},
+             {"cancelled_at", nullptr},
+             {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
+             {"metadata", body.contains("metadata") ? body["metadata"] : Json(nullptr)}};
+  if (output_life > 0) batch["output_expires_after"] = body["output_expires_after"];
   {
     const MutexLock lock(mutex_);
+    const auto unfinished = std::count_if(batches_.begin(), batches_.end(),
+                                          [](const Json& one) { return !has_ended(one); });
+    if (unfinished >= kMostUnfinished)
+      throw ApiError{429,
+                     fmt::format("{} batches have not ended; cancel some, or wait", unfinished),
+                     "batch_quota_exceeded", "", 60};
     batches_.push_back(batch);
   }
   change(id, [](Json&) {});
@@ -348,6 +380,10 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
   std::ifstream counted(input);
   if (!counted) throw Error(ErrorKind::kFile, "the input file is gone");
   const auto total = jobs::count_requests(counted, input).requests;
+  if (total > kMostLines)
+    throw Error(ErrorKind::kUser,
+                fmt::format("the input file has {} lines; a batch may have {}", total, kMostLines),
+                "send them as several files");
   Job job{jobs::ResultsFile(path_of(id, ".results.jsonl").string(), options_.config,
                             options_.model_name)};
   const auto count = [&](Json& of) {
@@ -369,9 +405,18 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
       static_cast<size_t>(std::max<int64_t>(service_.engine().plan().policy.block_sequences(), 1));
   std::optional<jobs::Request> held;  // the engine had no room for it
   bool is_at_end = false;
-  while (!stop.stop_requested() && status_of(id) != "cancelling") {
+  auto looked = Clock::now();
+  const auto goes_on = [&] {
+    if (Clock::now() - looked >= kLook) {
+      job.results.flush();
+      change(id, count, /*is_durable=*/false);
+      looked = Clock::now();
+    }
+    return !stop.stop_requested() && status_of(id) != "cancelling";
+  };
+  while (goes_on()) {
     while (!is_at_end && job.running.size() < together &&
-           (job.running.empty() || service_.waiting() < kMostWaitingBefore)) {
+           (job.running.empty() || service_.waiting() < kMostWaitingBefore) && goes_on()) {
       if (!held) {
         auto line = reader.next();
         if (!line) {
@@ -394,13 +439,11 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
     }
     if (is_at_end && job.running.empty()) break;
     if (!service_.failure().empty()) return;
-    if (const auto event = job.mailbox->take(milliseconds(held ? 50 : 200))) {
-      take_event(job, *event);
-      if (event->is_last()) change(id, count, /*is_durable=*/false);
-    }
+    if (const auto event = job.mailbox->take(kLook)) take_event(job, *event);
   }
-  if (stop.stop_requested()) return;
+  job.results.flush();
   change(id, count);
+  if (stop.stop_requested()) return;
   job.running.clear();
   finish(id, status_of(id) == "cancelling" ? "cancelled" : "completed");
 }
@@ -416,11 +459,15 @@ void Batches::finish(const std::string& id, const std::string& status) {
   const auto output = path_of(id, ".output.jsonl"), errors = path_of(id, ".errors.jsonl");
   const jobs::SplitCounts counts = jobs::split_results(results, output.string(), errors.string());
   std::error_code error;
+  const Json batch = find(id);
+  const int64_t life = batch.contains("output_expires_after")
+                           ? life_of("output_expires_after", batch["output_expires_after"])
+                           : 0;
   const auto stored = [&](const std::filesystem::path& path, int64_t lines) -> Json {
     if (lines > 0)
       return files_
           .take(fmt::format("{}_{}", id, path.stem().extension().string().substr(1)) + ".jsonl",
-                "batch_output", path)
+                "batch_output", path, life)
           .id;
     std::filesystem::remove(path, error);  // empty: it may stay
     return nullptr;

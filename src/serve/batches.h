@@ -20,6 +20,10 @@
 
 namespace sluice::serve {
 
+/// Seconds that OpenAI's "expires_after" gives a file: {"anchor": "created_at", "seconds": from an
+/// hour to 30 days}; null: 0. Throws ApiError that names `field`.
+int64_t life_of(const std::string& field, const nlohmann::ordered_json& expires_after);
+
 /// What batches are run with.
 struct BatchOptions {
   std::filesystem::path folder;
@@ -30,6 +34,7 @@ struct BatchOptions {
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
   int32_t priority = 1000;            ///< of its requests (RequestQueue, preemption)
+  FileLimits files;
   std::function<void(std::string_view)> log;
 };
 
@@ -45,8 +50,8 @@ class Batches {
   /// Runs no more: what was running goes on at the next start.
   void stop();
   FileStore& files() noexcept { return files_; }
-  /// OpenAI's batch object. `body`: input_file_id, endpoint, completion_window, metadata. Throws
-  /// ApiError.
+  /// OpenAI's batch object. `body`: input_file_id, endpoint, completion_window, metadata,
+  /// output_expires_after. Throws ApiError.
   nlohmann::ordered_json create(const nlohmann::ordered_json& body);
   nlohmann::ordered_json find(const std::string& id) const;
   /// Newest first; those after `after` (empty: from the newest), at most `limit`.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "src/serve/json_text.h"
 #include "src/serve/llama_routes.h"
 #include "src/serve/ollama_routes.h"
+#include "src/serve/origins.h"
 #include "src/serve/page.h"
 #include "src/serve/rerank_routes.h"
 #include "src/serve/responses_routes.h"
@@ -62,6 +64,10 @@ struct HttpServer::Impl {
   /// Of the model, or of one of its adapters.
   ordered_json model_json(const std::string& name) const;
   void health(http::Response& response) const;
+  http::Response refused(ApiError error, ErrorShape shape) const {
+    if (options.in_words) error.message = options.in_words(error.message);
+    return error_response(error, shape);
+  }
   void log(const std::string& line) const {
     if (options.log) options.log(line);
   }
@@ -71,6 +77,7 @@ struct HttpServer::Impl {
   const HttpOptions options;
   const int64_t started = std::time(nullptr);
   const TextRoutes texts;
+  std::atomic<bool> is_draining = false;
   http::Server server;
 };
 
@@ -87,9 +94,14 @@ ordered_json HttpServer::Impl::model_json(const std::string& name) const {
 void HttpServer::Impl::health(http::Response& response) const {
   const std::string failure = service.failure();
   if (!failure.empty()) throw ApiError{503, "the engine has stopped: " + failure, "", "", 0};
-  response.set_content(
-      dump({{"status", "ok"}, {"running", service.running()}, {"waiting", service.waiting()}}),
-      "application/json");
+  ordered_json json{{"status", is_draining ? "draining" : "ok"}};
+  if (is_draining) {
+    json["reason"] = "the server finishes what runs and then ends";
+    response.status = 503;
+  }
+  json["running"] = service.running();
+  json["waiting"] = service.waiting();
+  response.set_content(dump(json), "application/json");
 }
 
 // What a handler throws becomes the answer. What files and the system say of it goes to the log: it
@@ -105,10 +117,10 @@ http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
         try {
           handler(request, response);
         } catch (const ApiError& error) {
-          response = error_response(error, shape);
+          response = refused(error, shape);
         } catch (const Error& error) {
           if (error.kind() == ErrorKind::kUser)
-            response = error_response({400, error.text(), "", "", 0}, shape);
+            response = refused({400, error.text(), "", "", 0}, shape);
           else if (error.kind() == ErrorKind::kResource)
             fail(error.what(), {503, "the server has no memory or disk left for this", "", "", 60});
           else
@@ -170,7 +182,11 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
 
 // What is answered by a request's head alone.
 std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head) const {
-  if (!options.cors_origin.empty() && head.method == "OPTIONS") {
+  const ErrorShape shape = error_shape(head.path);
+  if (options.api_key.empty())
+    if (auto why = refusal(head, {options.allowed_hosts, options.cors_origins}))
+      return refused({403, std::move(*why), "", "", 0}, shape);
+  if (!options.cors_origins.empty() && head.method == "OPTIONS") {
     http::Response response;
     response.status = 204;
     return response;
@@ -185,7 +201,7 @@ std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head
                          "the API key is missing or wrong; send \"Authorization: Bearer KEY\", or "
                          "\"X-Api-Key: KEY\"",
                          "invalid_api_key", "", 0},
-                        error_shape(head.path));
+                        shape);
 }
 
 http::ServerOptions HttpServer::Impl::server_options() const {
@@ -199,11 +215,10 @@ http::ServerOptions HttpServer::Impl::server_options() const {
   out.most_body_bytes = options.most_body_bytes;
   out.most_bytes_together =
       options.most_bytes_together > 0 ? options.most_bytes_together : 4 * options.most_body_bytes;
-  if (!options.cors_origin.empty())
-    out.headers = {{"Access-Control-Allow-Origin", options.cors_origin},
-                   {"Access-Control-Allow-Headers",
-                    "authorization, content-type, x-api-key, anthropic-version"},
-                   {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"}};
+  if (!options.cors_origins.empty())
+    out.headers = [this](const http::Request& head) {
+      return cors_headers(head, options.cors_origins);
+    };
   out.screen = [this](const http::Request& head) { return screen(head); };
   out.refusal = [](int status, const std::string& message) {
     return error_response({status, message, "", "", 0});
@@ -219,6 +234,8 @@ HttpServer::HttpServer(GenerationService& service, const text::Tokenizer& tokeni
 HttpServer::~HttpServer() { stop(); }
 
 int HttpServer::bind() { return impl_->server.bind(); }
+void HttpServer::listen(const http::Listener& listener) { impl_->server.listen(listener); }
+void HttpServer::drain() { impl_->is_draining = true; }
 void HttpServer::serve() { impl_->server.serve(); }
 void HttpServer::stop() { impl_->server.stop(); }
 

@@ -9,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/chat/chat_template.h"
 #include "src/chat/tool_format.h"
+#include "src/http/listener.h"
 #include "src/serve/batches.h"
 #include "src/serve/generation_service.h"
 
@@ -23,8 +25,9 @@ struct HttpOptions {
   int port = 8000;      ///< 0: any that is free
   std::string api_key;  ///< empty: none is asked for
   std::string model_name;
-  std::string cors_origin;  ///< Access-Control-Allow-Origin; empty: none
-  int connections = 1024;   ///< at least as many as may run and wait
+  std::vector<std::string> cors_origins;   ///< of pages that may ask (OriginRules)
+  std::vector<std::string> allowed_hosts;  ///< names that it goes by, where no key is asked for
+  int connections = 1024;                  ///< at least as many as may run and wait
   int64_t most_body_bytes = int64_t{32} << 20;
   int64_t most_bytes_together = 0;  ///< of bodies that are read or not answered; 0: four largest
   std::chrono::seconds request_timeout{0};        ///< from arrival to the end; 0: none
@@ -35,6 +38,8 @@ struct HttpOptions {
   bool has_page = true;               ///< "/" is a page for browsers: chat and live figures
   std::filesystem::path lora_folder;  ///< of adapters that callers may load; empty: none
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
+  /// Turns names of parameters in a text, `api_key`, into what the operator sets; may be empty.
+  std::function<std::string(std::string_view)> in_words;
 };
 
 class HttpServer {
@@ -47,10 +52,15 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// Binds; returns the port. Errors: kUser when address or port can't be had.
+  /// Listens at the options' address; returns the port. Errors: kUser when it can't be had.
   int bind();
-  /// Serves until stop(). After bind().
+  /// Listens where `listener` does, which may go.
+  void listen(const http::Listener& listener);
+  /// Serves until stop(). After bind() or listen().
   void serve();
+  /// From now on /health says 503: what runs is finished, and nothing more is taken. From any
+  /// thread.
+  void drain();
   /// Takes no more connections; those there are end with their requests. From any thread.
   void stop();
 

@@ -51,11 +51,12 @@ TEST(RequestReader, ReadsARequest) {
 // A byte at a time, all kinds of bodies: the same requests.
 TEST(RequestReader, AnyCutGivesTheSame) {
   const std::string bytes =
-      "POST /1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
-      "POST /2 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nde\r\n1\r\nf\r\n0\r\nT: "
+      "POST /1 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
+      "POST /2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n2;x=y\r\nde\r\n1\r\nf\r\n0\r\nT: "
       "r\r\n\r\n"
-      "POST /3 HTTP/1.1\r\n\r\n"
-      "HEAD /4 HTTP/1.1\r\nConnection: close\r\n\r\n";
+      "POST /3 HTTP/1.1\r\nHost: h\r\n\r\n"
+      "HEAD /4 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
     RequestReader reader({});
@@ -74,7 +75,7 @@ TEST(RequestReader, AnyCutGivesTheSame) {
 }
 
 TEST(RequestReader, RefusesLengthsThatLie) {
-  const std::string post = "POST / HTTP/1.1\r\n";
+  const std::string post = "POST / HTTP/1.1\r\nHost: h\r\n";
   EXPECT_EQ(status_of(post + "Content-Length: 1000000000000\r\n\r\n"), 413);
   EXPECT_EQ(status_of(post + "Content-Length: 99999999999999999999999\r\n\r\n"), 400);
   EXPECT_EQ(status_of(post + "Content-Length: -1\r\n\r\n"), 400);
@@ -88,11 +89,22 @@ TEST(RequestReader, RefusesLengthsThatLie) {
   EXPECT_EQ(status_of("\x16\x03\x01 what a TLS client says\r\n\r\n"), 400);
 }
 
+// RFC 9112, 3.2.
+TEST(RequestReader, WantsOneHost) {
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
+  EXPECT_EQ(status_of("GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n"), 400);
+  EXPECT_EQ(status_of("GET / HTTP/1.0\r\n\r\n"), 0);
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost:\r\n\r\n"), 0);
+}
+
 TEST(RequestReader, BoundsWhatItKeeps) {
   ReaderLimits limits{.head_bytes = 1000, .body_bytes = 100};
   EXPECT_EQ(status_of("GET /" + std::string(2000, 'a'), limits), 431);
-  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nA: " + std::string(2000, 'a') + "\r\n\r\n", limits), 431);
-  const std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(
+      status_of("GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(2000, 'a') + "\r\n\r\n", limits),
+      431);
+  const std::string chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(status_of(chunked + "ff\r\n", limits), 413);
   std::string many = chunked;
   for (int i = 0; i < 101; ++i) many += "1\r\na\r\n";
@@ -101,7 +113,7 @@ TEST(RequestReader, BoundsWhatItKeeps) {
   EXPECT_EQ(status_of(chunked + "0\r\nA: " + std::string(2000, 'x'), limits), 431);
   // A promise takes no memory.
   RequestReader reader({.head_bytes = 1000, .body_bytes = int64_t{1} << 40});
-  reader.add("POST / HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\nabc");
+  reader.add("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000000\r\n\r\nabc");
   EXPECT_EQ(read_all(reader), State::kBody);
   EXPECT_EQ(reader.body_bytes(), 3);
 }

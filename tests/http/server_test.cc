@@ -189,7 +189,7 @@ class Served {
   int port() const { return port_; }
   std::string get(const std::string& path) const {
     Caller caller(port_);
-    caller.say("GET " + path + " HTTP/1.1\r\nConnection: close\r\n\r\n");
+    caller.say("GET " + path + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     return caller.hear_all();
   }
   void stop() { server_->stop(); }
@@ -206,8 +206,8 @@ class Served {
 };
 
 std::string post(const std::string& path, const std::string& body, const std::string& more = "") {
-  return "POST " + path + " HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
-         more + "\r\n" + body;
+  return "POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n" + more + "\r\n" + body;
 }
 
 bool has_status(const std::string& answer, int status) {
@@ -217,24 +217,26 @@ bool has_status(const std::string& answer, int status) {
 TEST(HttpServerLoop, AnswersOneBehindTheOther) {
   const Served served;
   Caller caller(served.port());
-  caller.say(post("/echo", "one") + "GET /fast HTTP/1.1\r\n\r\nHEAD /fast HTTP/1.1\r\n\r\n" +
+  caller.say(post("/echo", "one") +
+             "GET /fast HTTP/1.1\r\nHost: h\r\n\r\nHEAD /fast HTTP/1.1\r\nHost: h\r\n\r\n" +
              post("/echo", "two"));
   EXPECT_TRUE(has_status(caller.hear("one"), 200));
   EXPECT_TRUE(has_status(caller.hear("fast"), 200));
   const std::string head = caller.hear("\r\n\r\n");
   EXPECT_NE(head.find("Content-Length: 4"), std::string::npos);
   EXPECT_TRUE(has_status(caller.hear("two"), 200)) << "no body behind HEAD's head";
-  caller.say("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+  caller.say(
+      "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
   EXPECT_TRUE(has_status(caller.hear("abc"), 200));
-  caller.say("POST /echo HTTP/1.1\r\n\r\n");
+  caller.say("POST /echo HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_NE(caller.hear("\r\n\r\n").find("Content-Length: 0"), std::string::npos)
       << "a POST without a body";
-  caller.say("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  caller.say("POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_TRUE(has_status(caller.hear("\r\n\r\n"), 100));
   caller.say("ok");
   EXPECT_TRUE(has_status(caller.hear("ok"), 200));
   // "Not Modified" has no body, and its length would be that of what the caller has.
-  caller.say("GET /kept HTTP/1.1\r\n\r\n");
+  caller.say("GET /kept HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(caller.hear("\r\n\r\n"), "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n");
   caller.say("GET /fast HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(caller.hear_all().ends_with("fast"));
@@ -249,11 +251,13 @@ TEST(HttpServerLoop, RefusesBeforeItReads) {
     caller.say(bytes);
     return caller.hear_all();
   };
-  EXPECT_TRUE(
-      has_status(answer("POST /echo HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\n"), 413));
-  EXPECT_TRUE(has_status(answer("POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400));
   EXPECT_TRUE(has_status(
-      answer("POST /none HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"), 404));
+      answer("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000000\r\n\r\n"), 413));
+  EXPECT_TRUE(
+      has_status(answer("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n"), 400));
+  EXPECT_TRUE(has_status(
+      answer("POST /none HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"),
+      404));
   EXPECT_TRUE(has_status(answer(post("/echo", std::string(5000, 'a'))), 413));
   EXPECT_TRUE(
       has_status(answer(post("/echo", "x", "Content-Encoding: br\r\nConnection: close\r\n")), 415));
@@ -274,8 +278,8 @@ TEST(HttpServerLoop, SlowCallersDelayNobodyAndEnd) {
   std::vector<std::unique_ptr<Caller>> slow;
   for (int i = 0; i < 300; ++i) {
     slow.push_back(std::make_unique<Caller>(served.port()));
-    const char* said[] = {"", "G", "GET /fast HTTP/1.1\r\nA: b",
-                          "POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"};
+    const char* said[] = {"", "G", "GET /fast HTTP/1.1\r\nHost: h\r\nA: b",
+                          "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc"};
     slow.back()->say(said[i % 4]);
   }
   EXPECT_TRUE(has_status(served.get("/fast"), 200));
@@ -336,6 +340,26 @@ TEST(HttpServerLoop, IdleConnectionsMakeWay) {
   EXPECT_EQ(idle.front()->hear_all(), "");
 }
 
+// Many that say nothing, and more that come: who has asked before keeps its connection, and
+// everybody new is answered.
+TEST(HttpServerLoop, WhoSaysNothingMakesWayFirst) {
+  ServerOptions options;
+  options.most_connections = 20;
+  const Served served(options);
+  Caller kept(served.port());
+  kept.say("GET /fast HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(has_status(kept.hear("fast"), 200));
+  std::vector<std::unique_ptr<Caller>> silent;
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Caller>(served.port()));
+    Caller fresh(served.port());
+    fresh.say(post("/echo", "x", "Connection: close\r\n"));
+    EXPECT_TRUE(has_status(fresh.hear_all(), 200)) << round;
+    kept.say("GET /fast HTTP/1.1\r\nHost: h\r\n\r\n");
+    EXPECT_TRUE(has_status(kept.hear("fast"), 200)) << round;
+  }
+}
+
 TEST(HttpServerLoop, BoundsAllBodiesTogether) {
   ServerOptions options;
   options.most_body_bytes = 3 << 20;
@@ -358,7 +382,7 @@ TEST(HttpServerLoop, ACallerThatDoesNotReadHoldsBackTheAnswer) {
   options.write_time = milliseconds(500);
   Served served(options);
   Caller caller(served.port());
-  caller.say("GET /flood HTTP/1.1\r\n\r\n");
+  caller.say("GET /flood HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_TRUE(served.gone.wait()) << "it is given up";
   EXPECT_LT(served.sent, 64 << 20) << "what the kernel's buffers hold, and little more";
 }
@@ -367,14 +391,14 @@ TEST(HttpServerLoop, ACallerThatLeavesTakesItsAnswerWithIt) {
   for (const char* path : {"/flood", "/silence"}) {
     Served served;
     Caller caller(served.port());
-    caller.say("GET " + std::string(path) + " HTTP/1.1\r\n\r\n");
+    caller.say("GET " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n\r\n");
     caller.hear("\r\n\r\n");
     caller.hang_up();
     EXPECT_TRUE(served.gone.wait()) << path;
   }
   Served served;
   Caller caller(served.port());
-  caller.say("GET /awaited HTTP/1.1\r\n\r\n");
+  caller.say("GET /awaited HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_TRUE(served.is_awaited.wait());
   served.awaited.reset();
   caller.hang_up();
@@ -387,7 +411,7 @@ TEST(HttpServerLoop, CallersThatLeaveTakeNobodyWithThem) {
   for (int round = 0; round < 200; ++round) {
     for (int i = 0; i < 8; ++i) {
       Caller rude(served.port());
-      rude.say(i % 2 == 0 ? post("/echo", "gone") : "GET /fast HTTP/1.1\r\n\r\n");
+      rude.say(i % 2 == 0 ? post("/echo", "gone") : "GET /fast HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     ASSERT_TRUE(served.get("/fast").ends_with("fast")) << round;
   }
@@ -396,7 +420,7 @@ TEST(HttpServerLoop, CallersThatLeaveTakeNobodyWithThem) {
 TEST(HttpServerLoop, ACallerThatSaysNoMoreIsAnswered) {
   Served served;
   Caller caller(served.port());
-  caller.say("GET /awaited HTTP/1.1\r\n\r\n");
+  caller.say("GET /awaited HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_TRUE(served.is_awaited.wait());
   caller.say_no_more();
   EXPECT_TRUE(has_status(caller.hear("\r\n\r\n"), 100)) << "whether it is still there";

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -215,6 +216,52 @@ TEST(ResultsFaults, AFullDiskSaysSoAndKeepsTheRecords) {
   }
   EXPECT_EQ(read_all(path).substr(0, before.size()), before);
   EXPECT_EQ(ResultsFile(path, "config", "m").records(), 4);
+}
+
+// Error records are written together; an answer never overtakes them, and a file system that loses
+// a block of such a group costs records that are made again.
+TEST(ResultsFaults, ErrorRecordsAreWrittenInGroups) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  {
+    ResultsFile results(path, "config", "m");
+    std::vector<std::string> told;
+    results.on_record = [&](std::string_view line) { told.emplace_back(line); };
+    results.write_error(request(1), "refused", "no");
+    results.write_error(request(2), "refused", "no");
+    EXPECT_EQ(results.records(), 0) << "not on disk yet";
+    EXPECT_EQ(results.progress(request(1)), Progress::kFinished);
+    results.write(request(3), answer(3));
+    EXPECT_EQ(results.records(), 3);
+    EXPECT_EQ(results.answers(), 1);
+    ASSERT_EQ(told.size(), 3u);
+    EXPECT_EQ(read_all(path), told[0] + "\n" + told[1] + "\n" + told[2] + "\n");
+    for (int number = 4; number < 3000; ++number)
+      results.write_error(request(number), "refused", "no");
+    EXPECT_GT(results.records(), 2000) << "groups are bounded";
+    EXPECT_LT(results.records(), 2999);
+  }
+  const std::string whole = read_all(path);
+  EXPECT_EQ(ResultsFile(path, "config", "m").records(), 2999);
+  // Blocks of the last group are lost: its records go, up to all that came after the answer.
+  std::string holed = whole;
+  holed.replace(holed.size() - 8192, 4096, std::string(4096, '\0'));
+  std::ofstream(path, std::ios::binary) << holed;
+  {
+    ResultsFile results(path, "config", "m");
+    EXPECT_LT(results.records(), 2999);
+    EXPECT_GT(results.records(), 2900);
+    EXPECT_GT(results.torn_bytes(), 8000);
+    EXPECT_EQ(results.progress(request(3)), Progress::kFinished);
+    EXPECT_EQ(results.progress(request(2999)), Progress::kNew);
+    results.write_error(request(2999), "refused", "no");
+  }
+  // Zeros in front of an answer are no crash's.
+  holed = whole;
+  holed.replace(0, 10, std::string(10, '\0'));
+  std::ofstream(path, std::ios::binary) << holed;
+  EXPECT_THROW(ResultsFile(path, "config", "m"), Error);
+  EXPECT_EQ(read_all(path), holed) << "it stays as it is";
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ TEST(ResultsFile, ResumesWhereItStopped) {
     results.write_error(bad);
     results.write_error(request("b"), "prompt_too_long", "it has 9 tokens");
     EXPECT_EQ(results.progress(request("a")), Progress::kFinished);
+    results.flush();
     EXPECT_EQ(results.records(), 3);
     EXPECT_EQ(results.resumed_records(), 0);
   }

@@ -184,6 +184,89 @@ TEST(Batches, AreCancelledWithWhatTheyHave) {
   EXPECT_FALSE(batches->is_in_use(input));
 }
 
+// Lines of another model: error records, in groups; counts move, and the batch can be cancelled.
+TEST(Batches, OfLinesThatAllFailAreQuickAndCancelled) {
+  ServedModel model;
+  const TemporaryFolder folder;
+  const auto batches = open(model, folder);
+  const auto wrong = [](int count) {
+    std::string lines;
+    for (int i = 0; i < count; ++i)
+      lines +=
+          R"({"custom_id": "r)" + std::to_string(i) +
+          R"(", "method": "POST", "url": "/v1/completions", "body": {"model": "gpt", "prompt": "a"}})"
+          "\n";
+    return lines;
+  };
+  const std::string whole = create(*batches, wrong(3000) + std::string(300, '\n') + "{}\n");
+  const std::string behind = create(*batches, line("a", "Once", 3));
+  const auto ended = wait_for(*batches, whole, "completed");
+  EXPECT_EQ(ended["request_counts"]["failed"], 3001);
+  EXPECT_EQ(records(*batches, ended["error_file_id"]).size(), 3001u);
+  EXPECT_EQ(wait_for(*batches, behind, "completed")["request_counts"]["completed"], 1);
+
+  const std::string cancelled = create(*batches, wrong(200000));
+  const std::string next = create(*batches, line("a", "Once", 3));
+  while (batches->find(cancelled)["request_counts"]["failed"] == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  batches->cancel(cancelled);
+  const auto left = wait_for(*batches, cancelled, "cancelled");
+  EXPECT_GT(left["request_counts"]["failed"], 0);
+  EXPECT_LT(left["request_counts"]["failed"], 200000);
+  EXPECT_EQ(records(*batches, left["error_file_id"]).size(), left["request_counts"]["failed"]);
+  wait_for(*batches, next, "completed");
+
+  // A stop breaks it off, and the next start goes on.
+  const std::string stopped = create(*batches, wrong(100000));
+  while (batches->find(stopped)["request_counts"]["failed"] == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  batches->stop();
+  EXPECT_EQ(batches->find(stopped)["status"], "in_progress");
+}
+
+TEST(Batches, KeepWhatTheLimitsLetIn) {
+  const TemporaryFolder folder;
+  FileStore files(folder.path(), {.bytes = 100, .files = 3});
+  files.add("a", "batch", std::string(60, 'a'));
+  EXPECT_THROW(files.add("b", "batch", std::string(60, 'b')), ApiError);
+  const std::string second = files.add("b", "batch", std::string(40, 'b')).id;
+  EXPECT_THROW(files.add("c", "batch", "c"), ApiError) << "bytes";
+  EXPECT_TRUE(files.remove(second));
+  files.add("c", "batch", "c");
+  files.add("d", "batch", "d");
+  EXPECT_THROW(files.add("e", "batch", ""), ApiError) << "files";
+  EXPECT_EQ(files.list().size(), 3u);
+}
+
+TEST(Batches, FilesExpireUnlessABatchReadsThem) {
+  const TemporaryFolder folder;
+  bool is_in_use = true;
+  std::string id;
+  {
+    FileStore files(folder.path(), {}, [&](const std::string&) { return is_in_use; });
+    id = files.add("a", "batch", "x", 3600).id;
+    EXPECT_GT(files.find(id)->expires, std::time(nullptr) + 3500);
+    // As if it were of long ago.
+    const std::string path = files.path_of(id).string() + ".json";
+    auto json = ordered_json::parse(std::ifstream(path));
+    json["expires_at"] = 1000;
+    std::ofstream(path) << json.dump();
+  }
+  FileStore files(folder.path(), {}, [&](const std::string&) { return is_in_use; });
+  EXPECT_TRUE(files.find(id));
+  is_in_use = false;
+  EXPECT_FALSE(files.find(id));
+  EXPECT_FALSE(std::filesystem::exists(files.path_of(id)));
+  EXPECT_EQ(life_of("f", ordered_json::parse(R"({"anchor": "created_at", "seconds": 3600})")),
+            3600);
+  EXPECT_EQ(life_of("f", nullptr), 0);
+  for (const char* wrong : {"3", "{}", R"({"anchor": "created_at", "seconds": 3599})",
+                            R"({"anchor": "created_at", "seconds": 2592001})",
+                            R"({"anchor": "last_active_at", "seconds": 3600})",
+                            R"({"anchor": "created_at", "seconds": "3600"})"})
+    EXPECT_THROW(life_of("f", ordered_json::parse(wrong)), ApiError) << wrong;
+}
+
 TEST(Batches, RefuseWhatTheyCanNotRun) {
   ServedModel model;
   const TemporaryFolder folder;

@@ -437,7 +437,7 @@ TEST(HttpServer, TellsAboutItself) {
 TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
   HttpOptions options;
   options.api_key = "secret";
-  options.cors_origin = "https://a.example";
+  options.cors_origins = {"https://a.example"};
   const Server server(options);
   auto client = server.client();
   EXPECT_EQ(client.Get("/v1/models")->status, 401);
@@ -446,7 +446,8 @@ TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
     EXPECT_EQ(client.Get("/v1/models", {{"Authorization", wrong}})->status, 401) << wrong;
   for (const char* also : {"bearer secret", "BEARER secret", "Bearer  secret"})
     EXPECT_EQ(client.Get("/v1/models", {{"Authorization", also}})->status, 200) << also;
-  const auto right = client.Get("/v1/models", {{"Authorization", "Bearer secret"}});
+  const auto right = client.Get(
+      "/v1/models", {{"Authorization", "Bearer secret"}, {"Origin", "https://a.example"}});
   EXPECT_EQ(right->status, 200);
   EXPECT_EQ(right->get_header_value("Access-Control-Allow-Origin"), "https://a.example");
   EXPECT_EQ(client.Options("/v1/models")->status, 204);

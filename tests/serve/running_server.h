@@ -60,6 +60,7 @@ class RunningServer {
   }
   GenerationService& service() { return model_.service(); }
   ServedModel& model() { return model_; }
+  HttpServer& http() { return *server_; }
   int port() const { return port_; }
 
  private:
