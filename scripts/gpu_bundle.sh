@@ -100,8 +100,9 @@ for model in tests/fixtures/models/*; do
 done
 cp -r tests/fixtures/foreign tests/fixtures/gguf "$root/tests/fixtures/"
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$([ -z "$stand_in" ] || echo ', stand-in'), $(date -u +%Y-%m-%d)" >"$root/VERSION"
-# A window of 64 MiB: the kernels that all programs have are kept once.
-tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu | xz -9 >"$output.new"
+# A window of 256 MiB, over all of it: the kernels that all programs have are kept once. Unpacking takes that much memory.
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu |
+  xz --format=xz --lzma2=preset=9,dict=256MiB >"$output.new"
 mib=$(($(stat -c %s "$output.new") / 1048576 + 1))
 if [ "$mib" -gt "$most_mib" ]; then
   echo "gpu_bundle: $mib MiB, more than the $most_mib that fit where it goes: fewer --archs; the largest files:" >&2

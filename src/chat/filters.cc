@@ -133,8 +133,7 @@ Value groupby_filter(const Value& value, const Arguments& arguments) {
   List out;
   for (const Value& one : sorted) {
     const Value key = deep_attribute(one, path);
-    if (out.empty() || !(out.back().list()[0] == key))
-      out.push_back(Value::make_tuple({key, Value(List{})}));
+    if (out.empty() || !(out.back().list()[0] == key)) out.push_back(Value::make_group(key, {}));
     out.back().list()[1].list().push_back(one);
   }
   return out;
@@ -166,29 +165,29 @@ Value indent_filter(const Value& value, const Arguments& arguments) {
   const bool first = flag(arguments, 1, "first", false);
   const bool blank = flag(arguments, 2, "blank", false);
   const std::string text = value.text();
-  std::string out;
+  TextMaker out;
   size_t begin = 0;
   for (bool is_first = true; begin <= text.size(); is_first = false) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
     if (!is_first) out += '\n';
     if ((!is_first || first) && (blank || !line.empty())) out += blanks;
     out += line;
     begin = end + 1;
   }
-  return out;
+  return out.take();
 }
 
 Value join_filter(const Value& value, const Arguments& arguments) {
   const std::string between = text_or(arguments, 0, "d", "");
   const Value* path = arguments.get(1, "attribute");
-  std::string out;
+  TextMaker out;
   bool is_first = true;
   for (const Value& one : value.items()) {
-    out += (is_first ? "" : between) + (path ? deep_attribute(one, *path) : one).text();
-    is_first = false;
+    if (!std::exchange(is_first, false)) out += between;
+    out += (path ? deep_attribute(one, *path) : one).text();
   }
-  return out;
+  return out.take();
 }
 
 Value int_filter(const Value& value, const Arguments& arguments) {
@@ -286,7 +285,7 @@ Value default_filter(const Value& value, const Arguments& arguments) {
 }
 
 Value escape_filter(const Value& value, const Arguments&) {
-  std::string out;
+  TextMaker out;
   for (char c : value.text()) {
     switch (c) {
       case '&': out += "&amp;"; break;
@@ -297,16 +296,22 @@ Value escape_filter(const Value& value, const Arguments&) {
       default: out += c;
     }
   }
-  return out;
+  return out.take();
 }
 
 Value reverse_filter(const Value& value, const Arguments&) {
+  if (value.is_string()) {
+    std::string out(value.string().size(), ' ');
+    size_t place = out.size();
+    for_each_character(value.string(), [&](std::string_view c) {
+      place -= c.size();
+      std::copy(c.begin(), c.end(), out.begin() + static_cast<std::ptrdiff_t>(place));
+    });
+    return out;
+  }
   List items = value.items();
   std::reverse(items.begin(), items.end());
-  if (!value.is_string()) return items;
-  std::string out;
-  for (const Value& c : items) out += c.string();
-  return out;
+  return items;
 }
 
 Value replace_filter(const Value& value, const Arguments& arguments) {
@@ -354,10 +359,9 @@ Value truncate_filter(const Value& value, const Arguments& arguments) {
   const int64_t most = length ? length->integer("truncate") : 255;
   const std::string end = text_or(arguments, 2, "end", "...");
   const std::string text = value.text();
-  const auto all = characters(text);
-  if (static_cast<int64_t>(all.size()) <= most + 5) return text;
-  const auto kept = static_cast<size_t>(std::max<int64_t>(most - Value(end).length(), 0));
-  std::string out(text.data(), kept == 0 ? text.data() : all[kept].data());
+  if (count_characters(text) <= most + 5) return text;
+  const int64_t kept = std::max<int64_t>(most - count_characters(end), 0);
+  std::string out = text.substr(0, byte_of_character(text, kept));
   if (!flag(arguments, 1, "killwords", false)) out = out.substr(0, out.rfind(' '));
   return out + end;
 }
@@ -491,7 +495,7 @@ const std::map<std::string_view, Test>& tests() {
 }  // namespace
 
 std::string percent_format(const std::string& format, const List& values) {
-  std::string out;
+  TextMaker out;
   size_t next = 0;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') {
@@ -510,7 +514,8 @@ std::string percent_format(const std::string& format, const List& values) {
       out += '%';
       continue;
     }
-    if (flags.size() > 8) throw TemplateError("format: too wide a field");
+    if (std::count_if(flags.begin(), flags.end(), [](char c) { return c >= '0' && c <= '9'; }) > 4)
+      throw TemplateError("format: too wide a field");
     if (next >= values.size()) throw TemplateError("format: fewer values than fields");
     const Value& value = values[next++];
     // Python's '-' is '<' here; strings stand right by default there, left here.
@@ -536,7 +541,7 @@ std::string percent_format(const std::string& format, const List& values) {
       default: throw TemplateError(fmt::format("format: %{} is not supported", kind));
     }
   }
-  return out;
+  return out.take();
 }
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {

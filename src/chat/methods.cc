@@ -59,27 +59,27 @@ Value split_method(const std::string& self, const Arguments& arguments, bool fro
 Value find_method(const std::string& self, const Arguments& arguments, bool from_right,
                   bool is_required) {
   const std::string& part = string_argument(arguments, 0, "sub");
-  const size_t at = from_right ? self.rfind(part) : self.find(part);
-  if (at != std::string::npos)
-    return static_cast<int64_t>(characters(std::string_view(self).substr(0, at)).size());
+  const size_t at = from_right ? last_position_of(self, part) : position_of(self, part, 0);
+  if (at != std::string::npos) return count_characters(std::string_view(self).substr(0, at));
   if (is_required) throw TemplateError("index: the string does not hold " + Value(part).repr());
   return int64_t{-1};
 }
 
 template <typename Is>
 Value all_characters(const std::string& self, const Is& is) {
-  const auto all = characters(self);
-  return !all.empty() && std::all_of(all.begin(), all.end(), [&](std::string_view c) {
+  bool are_all = !self.empty();
+  for_each_character(self, [&](std::string_view c) {
     utf8proc_int32_t point = 0;
     utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(c.data()),
                      static_cast<utf8proc_ssize_t>(c.size()), &point);
-    return point >= 0 && is(point, utf8proc_category(point));
+    are_all = are_all && point >= 0 && is(point, utf8proc_category(point));
   });
+  return are_all;
 }
 
 // "{} and {name}".format(...): positions, names; no conversions.
 Value format_method(const std::string& self, const Arguments& arguments) {
-  std::string out;
+  TextMaker out;
   size_t next = 0;
   for (size_t i = 0; i < self.size(); ++i) {
     const char c = self[i];
@@ -102,7 +102,7 @@ Value format_method(const std::string& self, const Arguments& arguments) {
       out += c;
     }
   }
-  return out;
+  return out.take();
 }
 
 Value splitlines_method(const std::string& s, const Arguments& a) {
@@ -122,8 +122,9 @@ Value replace_method(const std::string& s, const Arguments& a) {
 Value count_method(const std::string& s, const Arguments& a) {
   const std::string& part = string_argument(a, 0, "sub");
   int64_t count = 0;
-  if (part.empty()) return static_cast<int64_t>(characters(s).size()) + 1;
-  for (size_t at = s.find(part); at != std::string::npos; at = s.find(part, at + part.size()))
+  if (part.empty()) return count_characters(s) + 1;
+  for (size_t at = position_of(s, part, 0); at != std::string::npos;
+       at = position_of(s, part, at + part.size()))
     ++count;
   return count;
 }
@@ -131,14 +132,14 @@ Value count_method(const std::string& s, const Arguments& a) {
 Value join_method(const std::string& s, const Arguments& a) {
   const Value* list = a.get(0, "iterable");
   if (!list) throw TemplateError("join takes a list");
-  std::string out;
+  TextMaker out;
   bool is_first = true;
   for (const Value& part : list->items()) {
     if (!part.is_string()) throw TemplateError("join takes strings, not " + part.type_name());
-    out += (is_first ? "" : s) + part.string();
-    is_first = false;
+    if (!std::exchange(is_first, false)) out += s;
+    out += part.string();
   }
-  return out;
+  return out.take();
 }
 
 Value removeprefix_method(const std::string& s, const Arguments& a) {
@@ -155,7 +156,7 @@ Value zfill_method(const std::string& s, const Arguments& a) {
   const Value* width = a.get(0, "width");
   const int64_t wanted = std::min<int64_t>(width ? width->integer("width") : 0, 4096);
   const bool has_sign = !s.empty() && (s[0] == '-' || s[0] == '+');
-  const auto length = static_cast<int64_t>(characters(s).size());
+  const int64_t length = count_characters(s);
   const std::string zeros(static_cast<size_t>(std::max<int64_t>(wanted - length, 0)), '0');
   return has_sign ? s.substr(0, 1) + zeros + s.substr(1) : zeros + s;
 }
@@ -289,8 +290,8 @@ Value attribute(const Value& value, const std::string& name) {
     const auto found = string_methods().find(name);
     if (found == string_methods().end()) return Undefined{name};
     const StringMethod method = found->second;
-    return bound(name, [self = value.string(), method](const Arguments& arguments) {
-      return method(self, arguments);
+    return bound(name, [self = value, method](const Arguments& arguments) {
+      return method(self.string(), arguments);
     });
   }
   if (value.is_dict()) {
@@ -299,6 +300,8 @@ Value attribute(const Value& value, const std::string& name) {
     const Value* found = value.dict().find(name);
     return found ? *found : Value(Undefined{name});
   }
+  if (value.is_group() && (name == "grouper" || name == "list"))
+    return value.list()[name == "list" ? 1 : 0];
   if (value.is_list())
     if (auto method = list_method(value, name)) return bound(name, std::move(method));
   return Undefined{name};
@@ -317,7 +320,9 @@ Value item(const Value& value, const Value& index) {
     const int64_t at = index.integer("[]") + (index.integer("[]") < 0 ? length : 0);
     if (at < 0 || at >= length) return Undefined{fmt::format("[{}]", index.text())};
     if (value.is_list()) return value.list()[static_cast<size_t>(at)];
-    return std::string(characters(value.string())[static_cast<size_t>(at)]);
+    const std::string_view text = value.string();
+    const size_t begin = byte_of_character(text, at);
+    return std::string(text.substr(begin, character_end(text, begin) - begin));
   }
   return index.is_string() ? attribute(value, index.string()) : Value(Undefined{index.text()});
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What Python's str does, on UTF-8. Pure.
+// What Python's str does, on UTF-8. All count as work (meter.h). Pure but for that.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +9,10 @@ namespace sluice::chat {
 
 /// Whether str.strip() and str.split() take the character as a blank.
 bool is_blank(int32_t code_point);
+/// As std::string's find and rfind. What they cost shows in the work: a search can be quadratic.
+size_t position_of(std::string_view text, std::string_view part, size_t from);
+size_t last_position_of(std::string_view text, std::string_view part,
+                        size_t from = std::string_view::npos);
 /// Without the blanks, or the characters of `chars`, at the chosen ends.
 std::string strip(std::string_view text, const std::string* chars, bool left, bool right);
 /// str.split and str.rsplit; a null separator: runs of blanks. `most` splits, -1: all.

@@ -16,9 +16,12 @@ namespace sluice::chat {
 namespace {
 constexpr size_t kMostSourceBytes = 4 << 20;
 constexpr size_t kMostOutputBytes = 64 << 20;
-constexpr size_t kLargeBytes = 16 << 20;       // longer than any prompt: such texts are counted
-constexpr size_t kMostLargeBytes = 256 << 20;  // of them together
-constexpr int64_t kMostSteps = 2'000'000;      // expressions and statements evaluated
+constexpr int64_t kMostSteps = 2'000'000;  // expressions and statements evaluated
+// In units of work (meter.h): a step, and what a turn of a loop costs beside its statements.
+constexpr int64_t kStepWork = 8, kLoopWork = 64;
+// What a conversation's own bytes let it cost, beside what any template may.
+constexpr int64_t kMostWork = 16'000'000, kWorkPerByte = 16;
+constexpr int64_t kMostBytes = 64 << 20, kBytesPerByte = 16;
 constexpr int64_t kMostRange = 1'000'000;
 constexpr int kMostCalls = 800;  // of statements, expressions and calls inside one another
 
@@ -43,6 +46,20 @@ struct Scope {
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
+// Of the texts in a value that a caller gave.
+int64_t text_bytes(const Value& value, int depth) {
+  constexpr int kMostDepth = 200;
+  int64_t bytes = 0;
+  if (value.is_string()) return static_cast<int64_t>(value.string().size());
+  if (depth > kMostDepth) return 0;
+  if (value.is_list())
+    for (const Value& item : value.list()) bytes += 1 + text_bytes(item, depth + 1);
+  if (value.is_dict())
+    for (const auto& [key, item] : value.dict().entries)
+      bytes += 1 + text_bytes(key, depth + 1) + text_bytes(item, depth + 1);
+  return bytes;
+}
+
 Value range_value(const Arguments& arguments) {
   const List& given = arguments.positional;
   if (given.empty() || given.size() > 3) throw TemplateError("range takes one to three integers");
@@ -53,6 +70,7 @@ Value range_value(const Arguments& arguments) {
   List out;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (static_cast<int64_t>(out.size()) == kMostRange) throw TemplateError("range is too long");
+    spend(1);
     out.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -120,6 +138,7 @@ class Interpreter {
   }
 
   void count_step() {
+    spend(kStepWork);
     if (++steps_ > kMostSteps) throw TemplateError("the template runs without end");
   }
   struct Depth {
@@ -296,9 +315,11 @@ class Interpreter {
 
   Flow run_for(const Statement& statement) {
     List items = evaluate(*statement.expression).items();
+    const Held held(static_cast<int64_t>(items.size() * sizeof(Value)));
     if (statement.condition) {
       List kept;
       for (Value& item : items) {
+        count_step();
         const Inside inside(*this, scope_);
         assign(*statement.target, item);
         if (evaluate(*statement.condition).is_true()) kept.push_back(std::move(item));
@@ -308,6 +329,8 @@ class Interpreter {
     if (items.empty()) return run_all(statement.otherwise);
     Value changed;
     for (size_t i = 0; i < items.size(); ++i) {
+      count_step();
+      spend(kLoopWork);
       const Inside inside(*this, scope_);
       scope_->set("loop", loop_value(items, i, changed));
       assign(*statement.target, items[i]);
@@ -433,6 +456,7 @@ class Interpreter {
       if (left.is_list() && right.is_list()) {
         if (left.list().size() + right.list().size() > size_t{kMostRange})
           throw TemplateError("a list is too long");
+        spend(static_cast<int64_t>(2 * (left.list().size() + right.list().size())));
         List both = left.list();
         both.insert(both.end(), right.list().begin(), right.list().end());
         return both;
@@ -447,16 +471,8 @@ class Interpreter {
     return arithmetic(e.text, left, right);
   }
 
-  // Before a text of so many bytes is made: one may be as long as all output, few may be large.
-  void count_bytes(size_t bytes) {
-    if (bytes > kMostOutputBytes) throw TemplateError("a text is too long");
-    if (bytes <= kLargeBytes) return;
-    large_bytes_ += bytes;
-    if (large_bytes_ > kMostLargeBytes) throw TemplateError("too many large texts");
-  }
-
   Value joined(const std::string& left, const std::string& right) {
-    count_bytes(left.size() + right.size());
+    check_text(left.size() + right.size());
     return left + right;
   }
 
@@ -466,9 +482,10 @@ class Interpreter {
     std::string out;
     if (!text.empty() && times > static_cast<int64_t>(kMostOutputBytes / text.size()))
       throw TemplateError("the repeated string is too long");
-    if (times > 0) count_bytes(text.size() * static_cast<size_t>(times));
+    if (times > 0) spend(1 + static_cast<int64_t>(text.size()) * times / 64);
     if (text.size() == 1 && times > 0) return std::string(static_cast<size_t>(times), text[0]);
     for (int64_t i = 0; !text.empty() && i < times; ++i) out += text;
+    spend(times > 0 ? times / 4 : 0);
     return out;
   }
 
@@ -537,17 +554,23 @@ class Interpreter {
     const std::optional<int64_t> first = bound(1), last = bound(2);
     const int64_t step = bound(3).value_or(1);
     if (step == 0) throw TemplateError("a slice takes a step that is not 0");
-    const List items = of.items();
-    const auto length = static_cast<int64_t>(items.size());
+    const int64_t length = of.length();
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
     const auto clamped = [&](std::optional<int64_t> at, int64_t fallback) {
       if (!at) return fallback;
       return std::clamp(*at < 0 ? *at + length : *at, low, high);
     };
+    const int64_t begin = clamped(first, step > 0 ? low : high);
     const int64_t end = clamped(last, step > 0 ? high : low);
+    if (of.is_string() && step == 1) {
+      const size_t from = byte_of_character(of.string(), begin);
+      const std::string_view rest = std::string_view(of.string()).substr(from);
+      return std::string(
+          rest.substr(0, byte_of_character(rest, std::max<int64_t>(end - begin, 0))));
+    }
+    const List items = of.items();
     List out;
-    for (int64_t i = clamped(first, step > 0 ? low : high); step > 0 ? i < end : i > end;
-         i += step) {
+    for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
       out.push_back(items[static_cast<size_t>(i)]);
       if (std::abs(step) > length) break;
     }
@@ -560,7 +583,6 @@ class Interpreter {
 
   std::string out_;
   int64_t steps_ = 0;
-  size_t large_bytes_ = 0;
   int depth_ = 0;
   Scope* scope_ = nullptr;
   std::vector<std::unique_ptr<Scope>> scopes_;
@@ -581,6 +603,9 @@ Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
 std::string Template::render(const Dict& variables) const {
+  int64_t input = 0;
+  for (const auto& [name, value] : variables.entries) input += text_bytes(value, 0);
+  Meter meter(kMostWork + kWorkPerByte * input, kMostBytes + kBytesPerByte * input);
   return Interpreter(variables).render(root_->body);
 }
 

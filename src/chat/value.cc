@@ -6,12 +6,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "src/chat/strings.h"
 #include "src/text/utf8.h"
 
 namespace sluice::chat {
 
 namespace {
-constexpr int kMostValueDepth = 200;  // of values inside values: a list may hold itself
+constexpr size_t kMostCharacters = 1'000'000;  // of a text, one by one
+constexpr int kMostValueDepth = 200;           // of values inside values: a list may hold itself
 
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
@@ -23,6 +25,7 @@ std::string float_text(double value) {
 }
 
 std::string quoted(const std::string& text) {
+  spend_on(text);
   const char quote =
       text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
@@ -45,23 +48,62 @@ std::string quoted(const std::string& text) {
   return out + quote;
 }
 
-std::string repr_at(const Value& value, int depth) {
-  if (depth > kMostValueDepth) return "...";
-  if (value.is_string()) return quoted(value.string());
-  if (value.is_list()) {
-    std::string out;
-    for (const Value& item : value.list())
-      out += (out.empty() ? "" : ", ") + repr_at(item, depth + 1);
-    if (value.is_tuple()) return "(" + out + (value.list().size() == 1 ? ",)" : ")");
-    return "[" + out + "]";
+void write_repr(const Value& value, int depth, TextMaker& out) {
+  if (depth > kMostValueDepth) {
+    out += "...";
+  } else if (value.is_string()) {
+    out += quoted(value.string());
+  } else if (value.is_list()) {
+    out += value.is_tuple() ? '(' : '[';
+    for (size_t i = 0; i < value.list().size(); ++i) {
+      if (i > 0) out += ", ";
+      write_repr(value.list()[i], depth + 1, out);
+    }
+    if (value.is_tuple() && value.list().size() == 1) out += ',';
+    out += value.is_tuple() ? ')' : ']';
+  } else if (value.is_dict()) {
+    out += '{';
+    bool is_first = true;
+    for (const auto& [key, item] : value.dict().entries) {
+      if (!std::exchange(is_first, false)) out += ", ";
+      write_repr(key, depth + 1, out);
+      out += ": ";
+      write_repr(item, depth + 1, out);
+    }
+    out += '}';
+  } else {
+    out += value.text();
   }
-  if (value.is_dict()) {
-    std::string out;
-    for (const auto& [key, item] : value.dict().entries)
-      out += (out.empty() ? "" : ", ") + repr_at(key, depth + 1) + ": " + repr_at(item, depth + 1);
-    return "{" + out + "}";
-  }
-  return value.text();
+}
+
+std::string repr_of(const Value& value) {
+  TextMaker out;
+  write_repr(value, 0, out);
+  return out.take();
+}
+
+// Longer texts are shared, and counted one by one.
+constexpr size_t kShortText = 64;
+constexpr int64_t kTextBytes = 96;  // that a shared text has beside its characters
+
+// What an item has beside what it shares.
+int64_t bytes_of(const Value& value) {
+  return static_cast<int64_t>(sizeof(Value)) +
+         (value.is_string() ? static_cast<int64_t>(std::min(value.string().size(), kShortText))
+                            : 0);
+}
+
+// A container that is counted as long as it is shared.
+template <typename Container>
+std::shared_ptr<Container> counted(Container container, int64_t bytes) {
+  if (!Meter::of_this_thread()) return std::make_shared<Container>(std::move(container));
+  struct Counted {
+    Container container;
+    Held held;
+    Counted(Container&& of, int64_t bytes) : container(std::move(of)), held(bytes) {}
+  };
+  auto all = std::make_shared<Counted>(std::move(container), bytes);
+  return {all, &all->container};
 }
 
 // A dictionary's key in JSON, where all are strings.
@@ -80,6 +122,7 @@ bool can_be_key(const Value& value) {
 }
 
 std::string json_string(const std::string& text, bool ascii) {
+  spend(static_cast<int64_t>(text.size()));  // slower than others' bytes
   return nlohmann::json(text::mend_utf8(text))
       .dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
 }
@@ -89,6 +132,7 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value, int depth) {
+    spend(4);
     if (depth > kMostValueDepth)
       throw TemplateError("tojson: the value holds itself, or is too deep");
     if (value.is_string()) {
@@ -108,7 +152,8 @@ class JsonWriter {
           return compare(a.first, b.first) < 0;
         });
       write_all(entries, '{', '}', depth, [&](const auto& entry) {
-        out_ += json_string(key_text(entry.first), style_.ascii) + style_.key_separator;
+        out_ += json_string(key_text(entry.first), style_.ascii);
+        out_ += style_.key_separator;
         write(entry.second, depth + 1);
       });
     } else {
@@ -116,7 +161,7 @@ class JsonWriter {
     }
   }
 
-  std::string take() { return std::move(out_); }
+  std::string take() { return out_.take(); }
 
  private:
   template <typename Items, typename Write>
@@ -127,7 +172,7 @@ class JsonWriter {
       if (!is_first) {
         // With an indent, Python leaves no space at the line's end.
         const bool trims = style_.indent >= 0 && style_.item_separator == ", ";
-        out_ += trims ? "," : style_.item_separator;
+        out_ += trims ? std::string_view(",") : style_.item_separator;
       }
       is_first = false;
       break_line(depth + 1);
@@ -143,17 +188,19 @@ class JsonWriter {
   }
 
   const JsonStyle& style_;
-  std::string out_;
+  TextMaker out_;
 };
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const {
+  spend(1 + static_cast<int64_t>(entries.size() / 4));
   for (const auto& [name, value] : entries)
     if (name.is_string() && name.string() == key) return &value;
   return nullptr;
 }
 
 const Value* Dict::find_key(const Value& key) const {
+  spend(1 + static_cast<int64_t>(entries.size() / 4));
   for (const auto& [name, value] : entries)
     if (name == key) return &value;
   return nullptr;
@@ -162,6 +209,7 @@ const Value* Dict::find_key(const Value& key) const {
 void Dict::set(Value key, Value value) {
   if (!can_be_key(key))
     throw TemplateError(fmt::format("a dictionary's key can't be {}", key.type_name()));
+  spend(1 + static_cast<int64_t>(entries.size() / 4));
   for (auto& [name, held] : entries)
     if (name == key) {
       held = std::move(value);
@@ -175,6 +223,35 @@ const Value* Arguments::get(size_t position, std::string_view name) const {
   for (const auto& [key, value] : named)
     if (key == name) return &value;
   return nullptr;
+}
+
+Value::Value(std::string value) {
+  if (value.size() <= kShortText) {
+    data_ = std::move(value);
+    return;
+  }
+  spend_on(value);
+  const auto bytes = static_cast<int64_t>(value.capacity()) + kTextBytes;
+  struct Made : LongText {
+    Made(std::string&& of, int64_t held) : LongText{std::move(of), Held(held)} {}
+  };
+  data_ = TextPtr(std::make_shared<Made>(std::move(value), bytes));
+}
+
+Value::Value(List list) {
+  int64_t bytes = 0;
+  if (Meter::of_this_thread())
+    for (const Value& item : list) bytes += bytes_of(item);
+  spend(1 + static_cast<int64_t>(list.size() / 4));
+  data_ = counted(std::move(list), bytes);
+}
+
+Value::Value(Dict dict) {
+  int64_t bytes = 0;
+  if (Meter::of_this_thread())
+    for (const auto& [key, value] : dict.entries) bytes += bytes_of(key) + bytes_of(value);
+  spend(1 + static_cast<int64_t>(dict.entries.size() / 4));
+  data_ = counted(std::move(dict), bytes);
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json) {
@@ -207,6 +284,12 @@ Value Value::make_tuple(List list) {
   return out;
 }
 
+Value Value::make_group(Value key, List items) {
+  Value out = make_tuple({std::move(key), Value(std::move(items))});
+  out.is_group_ = true;
+  return out;
+}
+
 int64_t Value::integer(const char* what) const {
   if (is_int()) return std::get<int64_t>(data_);
   if (is_bool()) return std::get<bool>(data_) ? 1 : 0;
@@ -235,12 +318,15 @@ std::string Value::text() const {
   if (is_bool()) return std::get<bool>(data_) ? "True" : "False";
   if (is_int()) return std::to_string(std::get<int64_t>(data_));
   if (is_float()) return float_text(std::get<double>(data_));
-  if (is_string()) return string();
+  if (is_string()) {
+    spend_on(string());
+    return string();
+  }
   if (is_callable()) return "<" + callable().name + ">";
-  return repr_at(*this, 0);
+  return repr_of(*this);
 }
 
-std::string Value::repr() const { return repr_at(*this, 0); }
+std::string Value::repr() const { return repr_of(*this); }
 
 std::string Value::type_name() const {
   if (is_undefined())
@@ -256,7 +342,7 @@ std::string Value::type_name() const {
 }
 
 int64_t Value::length() const {
-  if (is_string()) return static_cast<int64_t>(characters(string()).size());
+  if (is_string()) return count_characters(string());
   if (is_list()) return static_cast<int64_t>(list().size());
   if (is_dict()) return static_cast<int64_t>(dict().entries.size());
   if (is_undefined()) return 0;
@@ -264,10 +350,16 @@ int64_t Value::length() const {
 }
 
 List Value::items() const {
-  if (is_list()) return list();
+  if (is_list()) {
+    spend(1 + static_cast<int64_t>(list().size()));
+    return list();
+  }
   List out;
   if (is_string()) {
-    for (std::string_view c : characters(string())) out.emplace_back(std::string(c));
+    for_each_character(string(), [&](std::string_view c) {
+      if (out.size() == kMostCharacters) throw TemplateError("a text is too long to go over");
+      out.emplace_back(std::string(c));
+    });
   } else if (is_dict()) {
     for (const auto& entry : dict().entries) out.push_back(entry.first);
   } else if (!is_undefined()) {
@@ -277,12 +369,16 @@ List Value::items() const {
 }
 
 bool Value::operator==(const Value& other) const {
+  spend(1);
   if (is_number() && other.is_number()) {
     if (is_float() || other.is_float()) return number("==") == other.number("==");
     return integer("==") == other.integer("==");
   }
+  if (is_string() && other.is_string()) {
+    if (string().size() == other.string().size()) spend_on(string());
+    return string() == other.string();
+  }
   if (data_.index() != other.data_.index()) return false;
-  if (is_string()) return string() == other.string();
   if (is_list()) return list() == other.list();
   if (is_callable()) return &callable() == &other.callable();
   if (!is_dict()) return true;
@@ -294,11 +390,13 @@ bool Value::operator==(const Value& other) const {
 }
 
 int compare(const Value& a, const Value& b) {
+  spend(1);
   if (a.is_number() && b.is_number()) {
     const double x = a.number("<"), y = b.number("<");
     return x < y ? -1 : x > y ? 1 : 0;
   }
   if (a.is_string() && b.is_string()) {
+    spend_on(std::string_view(a.string()).substr(0, b.string().size()));
     const int order = a.string().compare(b.string());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
@@ -316,7 +414,7 @@ bool contains(const Value& container, const Value& value) {
     if (!value.is_string())
       throw TemplateError(
           fmt::format("'in' a string looks for a string, not {}", value.type_name()));
-    return container.string().find(value.string()) != std::string::npos;
+    return position_of(container.string(), value.string(), 0) != std::string::npos;
   }
   if (container.is_list()) {
     const List& list = container.list();
@@ -333,20 +431,28 @@ std::string to_json(const Value& value, const JsonStyle& style) {
   return writer.take();
 }
 
-std::vector<std::string_view> characters(std::string_view text) {
-  std::vector<std::string_view> out;
+size_t character_end(std::string_view text, size_t begin) noexcept {
   const auto is_inside = [&](size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
   };
-  for (size_t begin = 0; begin < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[begin]);
-    const size_t most = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-    size_t end = begin + 1;
-    while (end - begin < most && is_inside(end)) ++end;
-    out.push_back(text.substr(begin, end - begin));
-    begin = end;
-  }
-  return out;
+  const auto lead = static_cast<unsigned char>(text[begin]);
+  const size_t most = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+  size_t end = begin + 1;
+  while (end - begin < most && is_inside(end)) ++end;
+  return end;
+}
+
+int64_t count_characters(std::string_view text) {
+  int64_t count = 0;
+  for_each_character(text, [&](std::string_view) { ++count; });
+  return count;
+}
+
+size_t byte_of_character(std::string_view text, int64_t index) {
+  spend(1 + std::min<int64_t>(index, static_cast<int64_t>(text.size())) / 4);
+  size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) at = character_end(text, at);
+  return at;
 }
 
 }  // namespace sluice::chat

@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "src/chat/meter.h"
+
 namespace sluice::chat {
 
 /// What is wrong with a template or with what it was given; the line is of the template.
@@ -69,6 +71,12 @@ class Value {
   using ListPtr = std::shared_ptr<List>;
   using DictPtr = std::shared_ptr<Dict>;
   using CallablePtr = std::shared_ptr<Callable>;
+  /// A text that is shared rather than copied.
+  struct LongText {
+    std::string text;
+    Held held;
+  };
+  using TextPtr = std::shared_ptr<const LongText>;
 
   Value() : data_(Undefined{}) {}
   Value(None) : data_(None{}) {}
@@ -76,14 +84,16 @@ class Value {
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
-  Value(std::string value) : data_(std::move(value)) {}
-  Value(const char* value) : data_(std::string(value)) {}
-  Value(List list) : data_(std::make_shared<List>(std::move(list))) {}
-  Value(Dict dict) : data_(std::make_shared<Dict>(std::move(dict))) {}
+  Value(std::string value);
+  Value(const char* value) : Value(std::string(value)) {}
+  Value(List list);
+  Value(Dict dict);
   Value(Callable callable) : data_(std::make_shared<Callable>(std::move(callable))) {}
   /// Objects keep their order only as an ordered_json has it.
   static Value from_json(const nlohmann::ordered_json& json);
   static Value make_tuple(List list);
+  /// What groupby gives: a tuple of the key and its items, which `grouper` and `list` name too.
+  static Value make_group(Value key, List items);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -91,13 +101,19 @@ class Value {
   bool is_int() const { return std::holds_alternative<int64_t>(data_); }
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_number() const { return is_int() || is_float() || is_bool(); }
-  bool is_string() const { return std::holds_alternative<std::string>(data_); }
+  bool is_string() const {
+    return std::holds_alternative<std::string>(data_) || std::holds_alternative<TextPtr>(data_);
+  }
   bool is_list() const { return std::holds_alternative<ListPtr>(data_); }
   bool is_dict() const { return std::holds_alternative<DictPtr>(data_); }
   bool is_callable() const { return std::holds_alternative<CallablePtr>(data_); }
   bool is_tuple() const { return is_tuple_; }
+  bool is_group() const { return is_group_; }
 
-  const std::string& string() const { return std::get<std::string>(data_); }
+  const std::string& string() const {
+    if (const auto* text = std::get_if<TextPtr>(&data_)) return (*text)->text;
+    return std::get<std::string>(data_);
+  }
   List& list() const { return *std::get<ListPtr>(data_); }
   Dict& dict() const { return *std::get<DictPtr>(data_); }
   const Callable& callable() const { return *std::get<CallablePtr>(data_); }
@@ -122,9 +138,10 @@ class Value {
   bool operator==(const Value& other) const;
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, std::string, ListPtr, DictPtr, CallablePtr>
+  std::variant<Undefined, None, bool, int64_t, double, std::string, TextPtr, ListPtr, DictPtr,
+               CallablePtr>
       data_;
-  bool is_tuple_ = false;
+  bool is_tuple_ = false, is_group_ = false;
 };
 
 /// -1, 0, 1 as Python orders them; lists item by item. Errors: TemplateError for what has no order.
@@ -143,7 +160,21 @@ struct JsonStyle {
 /// As Python's json.dumps. Errors: TemplateError for what JSON has no form for.
 std::string to_json(const Value& value, const JsonStyle& style);
 
-/// Characters of valid or invalid UTF-8 (an ill-formed byte counts as one).
-std::vector<std::string_view> characters(std::string_view text);
+/// Where the character that begins at `begin` ends, of valid or invalid UTF-8 (an ill-formed byte
+/// counts as one).
+size_t character_end(std::string_view text, size_t begin) noexcept;
+/// Gives each character. Counts as work.
+template <typename Use>
+void for_each_character(std::string_view text, const Use& use) {
+  spend(1 + static_cast<int64_t>(text.size() / 4));
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = character_end(text, begin);
+    use(text.substr(begin, end - begin));
+    begin = end;
+  }
+}
+int64_t count_characters(std::string_view text);
+/// The byte that character `index` begins at, from 0; the text's size where there are fewer.
+size_t byte_of_character(std::string_view text, int64_t index);
 
 }  // namespace sluice::chat

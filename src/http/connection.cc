@@ -53,6 +53,7 @@ void Connection::watch_for_reset() {
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  is_gone_ = true;
   unrest();
   SystemError error;
   socket_.close(error);
@@ -260,8 +261,10 @@ void Connection::dispatch() {
   auto shared = std::make_shared<Request>(std::move(request));
   crew.post([self = shared_from_this(), shared, share = std::exchange(share_, nullptr), &handler,
              bytes]() mutable {
-    auto response =
-        std::make_shared<Response>(self->server_.runner.run(handler, std::move(*shared), *share));
+    auto response = std::make_shared<Response>();
+    // Of a caller that has left nothing is done.
+    if (!self->is_gone_)
+      *response = self->server_.runner.run(handler, std::move(*shared), *share);
     share.reset();
     shared.reset();
     if (bytes >= kTrimmedBody) ::malloc_trim(0);

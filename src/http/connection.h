@@ -1,6 +1,7 @@
 #pragma once
 // One caller of the server: reads its requests, has them run, writes their answers, each within its
 // time.
+#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -86,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int64_t number_ = 0;  // of requests so far
   bool is_watching_ = false, is_writing_ = false, has_input_ended_ = false;
   bool closes_ = false, is_answered_ = false, is_probed_ = false;
+  std::atomic<bool> is_gone_ = false;  // closed: for threads that have yet to begin on its request
 };
 
 }  // namespace sluice::http

@@ -37,12 +37,91 @@ TEST(TemplateLimits, GrowingValues) {
     return error_of("{% set ns = namespace(v=" + start +
                     ") %}{% for i in range(60) %}{% set ns.v = " + step + " %}{% endfor %}");
   };
-  EXPECT_NE(doubled("'x'", "ns.v + ns.v").find("a text is too long"), std::string::npos);
-  EXPECT_NE(doubled("'x'", "ns.v ~ ns.v").find("a text is too long"), std::string::npos);
+  EXPECT_NE(doubled("'x'", "ns.v + ns.v").find("too much memory"), std::string::npos);
+  EXPECT_NE(doubled("'x'", "ns.v ~ ns.v").find("too much memory"), std::string::npos);
   EXPECT_NE(doubled("[1]", "ns.v + ns.v").find("a list is too long"), std::string::npos);
-  EXPECT_NE(doubled("[]", "ns.v + ['x' * 60000000]").find("too many large texts"),
-            std::string::npos);
+  EXPECT_NE(doubled("[]", "ns.v + ['x' * 3000000]").find("too much memory"), std::string::npos);
   EXPECT_EQ(doubled("''", "ns.v + 'x' * 100000"), "no error");  // six megabytes
+}
+
+// Programs of a line that would take hours or gigabytes: each is an error, and takes no more memory
+// than it is granted.
+TEST(TemplateLimits, Bombs) {
+  const std::string r = "{% set r = range(999999) %}", s = "{% set s = 'a' * 3000000 %}";
+  const std::string nested =
+      "{% set n = namespace(l=['a']) %}{% for i in range(64) %}{% set n.l = "
+      "[n.l, n.l] %}{% endfor %}";
+  std::string loops, ends;
+  for (int i = 0; i < 40; ++i) {
+    loops += "{% for i" + std::to_string(i) + " in r %}";
+    ends += "{% endfor %}";
+  }
+  const std::vector<std::string> bombs = {
+      "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+      "{% for i in range(99999) if range(99999) | sum < 0 %}{% endfor %}",
+      r + loops + ends,
+      "{{ ('a' * 100000) | replace('a', 'b' * 100000) }}",
+      s + "{{ s.replace('', s) }}",
+      s + "{{ s.replace('a', 'b' * 1000) }}",
+      s + "{{ range(1000) | join(s) }}",
+      s + "{{ s.join(['a'] * 3) }}{{ s.join(s) }}",
+      s + "{{ ('\n' * 100000) | indent(s, true, true) }}",
+      s + "{{ s | list | map('upper') | map('lower') | map('title') | list }}",
+      s + "{{ s.split('a') | map('trim') | unique | list }}",
+      s + "{{ s.find('a' * 1500000 + 'b') }}",
+      s + "{{ s.rfind('a' * 30000 + 'b' + 'a' * 30000) }}",
+      s + "{{ s.count('a' * 1500000 + 'b') }}{{ ('a' * 1500000 + 'b') in s }}",
+      s + "{{ s.strip('bcdefghijklmnopqrstuvwxyz' * 10000) }}",
+      "{{ '%99999999d' % 1 }}",
+      "{{ '%.99999f' % 1 }}",
+      r + "{{ r | sort | reverse | list | sort(reverse=true) | unique | list }}",
+      r + "{{ r | map('string') | sort | unique | list }}",
+      r + "{{ r | tojson(indent=64) }}",
+      r + "{% for i in r %}{{ r | tojson | length }}{% endfor %}",
+      r + "{% for i in r %}{{ 5 in r }}{{ r.index(999998) }}{{ r == r }}{% endfor %}",
+      r + "{{ r | batch(1) | list | tojson }}",
+      r + "{{ r | string | string | length }}{% for i in r %}{{ r | string | length }}{% endfor %}",
+      nested + "{{ n.l }}",
+      nested + "{{ n.l | tojson }}",
+      nested + "{{ n.l == n.l }}{{ [n.l] | unique | list }}",
+      nested + "{{ [n.l, n.l] | sort }}",
+      r + "{{ dict(r | batch(2)) }}",
+      "{% macro f(n) %}{% set x = range(9999) | list %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) "
+      "}}",
+      "{% macro f(n, l) %}{% if n %}{{ f(n - 1, l + l) }}{% endif %}{{ l | length }}{% endmacro %}"
+      "{{ f(100, ['a']) }}",
+      "{% set ns = namespace(t='') %}{% for i in range(999999) %}{% set ns.t = ns.t ~ 'abcdefgh' "
+      "%}{% endfor %}",
+      "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = ns.l + ['a' * 1000] "
+      "%}{% endfor %}",
+      "{{ ('{}' * 100000).format() }}{{ ('<' * 60000000) | e }}",
+      s + "{{ s[::-1] }}{{ s | reverse | list }}{{ s | upper | list }}",
+      "{{ 'a' | indent(999999999) }}{{ ('a\n' * 1000000) | indent(256) }}",
+      "{% for c in 'a' * 9999999 %}{% endfor %}",
+  };
+  for (const std::string& bomb : bombs) EXPECT_NE(error_of(bomb), "no error") << bomb;
+}
+
+// What long conversations need is granted: a megabyte of text that is split, trimmed and joined.
+TEST(TemplateLimits, LongConversationsRender) {
+  List messages;
+  for (int i = 0; i < 400; ++i)
+    messages.push_back(Dict{{{"role", i % 2 == 0 ? "user" : "assistant"},
+                             {"content", "<think>so " + std::string(3000, 'b') + "</think>\n\n" +
+                                             std::string(7000, 'a') + " \n"}}});
+  Dict variables;
+  variables.set("messages", messages);
+  const std::string text =
+      Template(
+          "{% set ns = namespace(roles='', last=0) %}{% for m in messages %}{% if m.role == "
+          "'user' %}{% set ns.last = loop.index0 %}{% endif %}{% set ns.roles = ns.roles ~ m.role "
+          "%}{% endfor %}{% for m in messages %}{% set c = m.content | trim %}{% if '</think>' in "
+          "c %}{% set t = c.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') "
+          "%}{% set c = c.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ '<|' ~ m.role ~ "
+          "'|>' ~ (t if loop.index0 > ns.last else '') ~ c[:10] ~ c | replace('a', 'ab') | upper "
+          "}}{% endfor %}{{ messages | tojson }}")
+          .render(variables);
+  EXPECT_GT(text.size(), 8u << 20);
 }
 
 TEST(TemplateLimits, DeepNesting) {
@@ -67,6 +146,17 @@ TEST(TemplateLimits, DeepNesting) {
   EXPECT_NE(
       error_of("{% set n = namespace() %}{% set n.n = n %}{{ n|tojson }}").find("holds itself"),
       std::string::npos);
+}
+
+TEST(TemplateLimits, GroupsAreNamed) {
+  Dict variables;
+  variables.set("messages", List{Value(Dict{{{"role", "user"}}}), Value(Dict{{{"role", "system"}}}),
+                                 Value(Dict{{{"role", "user"}}})});
+  EXPECT_EQ(Template("{% for g in messages|groupby('role') %}{{ g.grouper }}{{ g.list|length }} {% "
+                     "endfor %}{% for role, all in messages|groupby('role') %}{{ role }}{{ "
+                     "all|length }} {% endfor %}")
+                .render(variables),
+            "system1 user2 system1 user2 ");
 }
 
 TEST(TemplateLimits, ErrorsNameTheLine) {
