@@ -419,8 +419,9 @@ TEST(CudaPinning, WhatStayedPageableIsSaidWhereItMatters) {
   EXPECT_EQ(warning, "");
 }
 
-// Copies of one more pass of 48 sequences in one micro-batch, a sublayer.
-double copies_a_sublayer(const policy::Policy& policy) {
+// Copies of one more pass of 48 sequences in one micro-batch, a sublayer: a batch is one.
+double copies_a_sublayer(const policy::Policy& policy, bool refuses_batches) {
+  const Refusing refusing({.batches = refuses_batches});
   Counts counts[2];
   for (const int tokens : {4, 5}) {
     const Counts before = cuda::host::counts();
@@ -449,10 +450,12 @@ policy::Policy of_48(policy::AttentionPlace attention) {
 // Queries, keys, values and outputs: as many copies as for one sequence. One by one they would be
 // 145, and the pages below 82.
 TEST(CudaCopies, AttentionOnTheHostTakesAFewForAnyNumberOfSequences) {
-  EXPECT_LE(copies_a_sublayer(of_48(policy::AttentionPlace::kHost)), 8);
+  EXPECT_LE(copies_a_sublayer(of_48(policy::AttentionPlace::kHost), true), 8);
 }
 TEST(CudaCopies, PagesOfManySequencesTakeAFew) {
-  EXPECT_LE(copies_a_sublayer(of_48(policy::AttentionPlace::kDevice)), 8);
+  EXPECT_LE(copies_a_sublayer(of_48(policy::AttentionPlace::kDevice), false), 8);
+  // Pages that lie beside each other go together.
+  EXPECT_LE(copies_a_sublayer(of_48(policy::AttentionPlace::kDevice), true), 32);
 }
 
 // Whoever waits for a transfer, or for the GPU beside attention on the host, sleeps.
