@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What strangers can do to `sluice serve`: runs each attack against a served tiny model and prints the attack's outcome, how long it
-took, the server's memory at its peak and afterwards, and the longest that another caller waited for /health meanwhile.
+took, the server's memory at its peak and afterwards, and the longest that another caller waited for /health meanwhile. Fails where
+an attack has more success than its own checks allow, or a server takes more than $MOST_MB (1024) or does not end.
 
     scripts/check_server_attacks.py [ATTACK...]      default: all; the server is $SLUICE, as for the other scripts here
+    scripts/check_server_attacks.py --list           their names
 """
 import contextlib
 import gzip
@@ -21,14 +23,22 @@ import time
 SLUICE = os.environ.get("SLUICE", "build/release/bin/sluice")
 MODEL = str(pathlib.Path(__file__).parent.parent / "tests/fixtures/models/stories260k")
 LONG = float(os.environ.get("SECONDS", "60"))  # nothing is waited for longer
+MOST_MB = float(os.environ.get("MOST_MB", "1024"))
+FAILED = []
+
+
+def expect(holds, what):
+    """A check of an attack: what does not hold is told at the end."""
+    if not holds:
+        FAILED.append(what)
 
 
 class Server:
     """One server, and a caller who asks it again and again how it goes."""
 
-    def __init__(self, *flags):
+    def __init__(self, model=MODEL, *flags):
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([SLUICE, "serve", MODEL, "--port", "0", "-c", "256", "-t", "1", *flags],
+        self.process = subprocess.Popen([SLUICE, "serve", model, "--port", "0", "-c", "256", "-t", "1", "--drain-timeout", "2", *flags],
                                         stderr=self.log, stdout=self.log)
         found = None
         while not found:
@@ -74,9 +84,30 @@ class Server:
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(name + r":\s+(\d+)", text)[1]) / 1024
 
+    def ask(self, method, path, body=b"", *headers, host="h"):
+        """The status and the body of an answer that closes; (0, b"") where none comes."""
+        head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+        try:
+            with contextlib.closing(self.connect()) as to:
+                to.sendall((head + "".join(h + "\r\n" for h in headers)).encode() + b"\r\n" + body)
+                heard = rest(to)
+            return int(heard.split(b" ")[1]), heard.split(b"\r\n\r\n", 1)[1]
+        except (OSError, IndexError):
+            return 0, b""
+
+    def upload(self, lines, *headers):
+        form = (b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; '
+                b'name="file"; filename="a.jsonl"\r\n\r\n' + lines + b"\r\n--x--\r\n")
+        return self.ask("POST", "/v1/files", form, "Content-Type: multipart/form-data; boundary=x", *headers)
+
     def close(self):
-        self.process.kill()
-        self.process.wait()
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            FAILED.append("the server does not end within 15 s of SIGTERM")
+            self.process.kill()
+            self.process.wait()
 
 
 def post(path, body, *headers):
@@ -250,17 +281,129 @@ def other_interfaces(server):
     yield f"{outcome}; {health(server)}"
 
 
+def idle(server, said):
+    """1100 connections that ask nothing, and 18 more a second; how callers of the moment fare"""
+    yield
+    held, statuses = [], []
+    caller = server.connect()
+    for _ in range(1100):
+        held.append(server.connect())
+        held[-1].sendall(said)
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        held += [server.connect() for _ in range(4)]
+        statuses.append(server.ask("POST", "/v1/completions", b'{"prompt": "a", "max_tokens": 1}')[0])
+        time.sleep(0.2)
+    expect(set(statuses) == {200}, f"idle connections: completions gave {counted(statuses)}")
+    with contextlib.suppress(OSError):
+        caller.close()
+    yield counted(statuses)
+
+
+def failing_batch(server):
+    """a batch of 50,000 lines for another model, cancelled, one behind it, and SIGTERM while a third runs"""
+    line = json.dumps({"custom_id": "r%d", "method": "POST", "url": "/v1/completions", "body": {"model": "gpt-4o", "prompt": "a"}})
+    wrong = "\n".join(line % i for i in range(50000)).encode()
+    right = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 1}}).encode()
+
+    def batch(lines):
+        file = json.loads(server.upload(lines)[1])["id"]
+        body = {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"}
+        return json.loads(server.ask("POST", "/v1/batches", json.dumps(body).encode())[1])["id"]
+
+    def until(name, statuses, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            state = json.loads(server.ask("GET", f"/v1/batches/{name}")[1])
+            if state["status"] in statuses:
+                return state
+            time.sleep(0.05)
+        FAILED.append(f"batch of failing lines: {state['status']} after {seconds} s")
+        return state
+    yield
+    first, behind = batch(wrong), batch(right)
+    server.ask("POST", f"/v1/batches/{first}/cancel")
+    counts = until(first, ["cancelled"])["request_counts"]
+    until(behind, ["completed"])
+    begin = time.monotonic()
+    whole = until(batch(wrong), ["completed"])
+    seconds = time.monotonic() - begin
+    batch(wrong)
+    yield f"cancelled after {counts['failed']} lines; {whole['request_counts']['failed'] / seconds:.0f} failing lines a second"
+
+
+def pages(server):
+    """what a page of another origin, or under a name that it made mean this machine, gets done"""
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    evil = ["Origin: https://evil.example", "Sec-Fetch-Site: cross-site"]
+    asks = [server.ask("POST", "/v1/completions", body, "Content-Type: text/plain", *evil),
+            server.ask("POST", "/v1/completions", body, "Content-Type: text/plain", "Origin: null"),
+            server.ask("POST", "/v1/completions", body, "Sec-Fetch-Site: same-site"),
+            server.upload(b"{}", *evil), server.ask("POST", "/v1/batches", b"{}", *evil), server.ask("GET", "/v1/models", b"", *evil),
+            *(server.ask(method, path, b"", host="evil.example:80") for method, path in
+              [("GET", "/"), ("GET", "/v1/files"), ("DELETE", "/v1/files/file-0"), ("POST", "/v1/completions"), ("OPTIONS", "/v1/models")])]
+    yield
+    statuses = [status for status, _ in asks]
+    expect(set(statuses) == {403}, f"pages of other origins: {counted(statuses)}")
+    yield counted(statuses)
+
+
+def many_uploads(server):
+    """uploads until the quota is full"""
+    yield
+    statuses = [server.upload(b"{}\n" * (1 << 20))[0] for _ in range(8)]
+    expect(statuses[-1] == 413, f"uploads beyond the quota: {counted(statuses)}")
+    yield counted(statuses)
+
+
+BOMBS = ["{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+         "{{ ('a' * 100000) | replace('a', 'b' * 100000) }}", "{% set r = range(999999) %}{{ r | sort | map('string') | unique | list }}",
+         "{% set r = range(999999) %}{% for i in r %}{{ r | tojson | length }}{% endfor %}",
+         "{% set s = 'a' * 3000000 %}{{ s.find('a' * 1500000 + 'b') }}",
+         "{% set n = namespace(l=['a']) %}{% for i in range(64) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}",
+         "{{ '%99999999d' % 1 }}", "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = ns.l + ['a' * 1000] %}{% endfor %}"]
+
+
+def templates(server):
+    """chat templates that run without end, 32 at once, beside a caller who wants a token"""
+    asks = [post("/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "a"}], "chat_template": bomb}).encode())
+            for bomb in BOMBS * 4]
+    yield
+    statuses, worst = [], [0.0]
+
+    def one(i):
+        if i < len(asks):
+            return server.say(asks[i])
+        time.sleep(0.5)
+        begin = time.monotonic()
+        status = server.ask("POST", "/v1/completions", b'{"prompt": "a", "max_tokens": 1}')[0]
+        worst[0] = time.monotonic() - begin
+        return status
+    statuses = together(len(asks) + 1, one)
+    expect(set(statuses[:-1]) == {400} and statuses[-1] == 200, f"templates: {counted(statuses)}")
+    expect(worst[0] < 30, f"a completion beside templates took {worst[0]:.1f} s")
+    yield f"{counted(statuses)}; a completion beside them took {worst[0]:.1f} s"
+
+
 ATTACKS = {"compressed": compressed, "many-keys": many_keys, "slow-256": lambda s: dripping(s, 256),
            "slow-2000": lambda s: dripping(s, 2000), "crowd": crowd, "no-body": no_body, "lying-lengths": lying_lengths,
            "large-bodies": large_bodies, "long-prompt": long_prompt, "leavers": leavers, "half-closed": half_closed,
-           "interfaces": other_interfaces}
+           "interfaces": other_interfaces, "idle": lambda s: idle(s, b""),
+           "idle-half": lambda s: idle(s, b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n{"),
+           "failing-batch": failing_batch, "pages": pages, "uploads": many_uploads, "templates": templates}
+FLAGS = {"failing-batch": ["--batch-dir"], "pages": ["--batch-dir"], "uploads": ["--batch-dir", "--batch-dir-quota=16MiB"],
+         "templates": ["--trust-request-chat-template"]}
 
+if sys.argv[1:] == ["--list"]:
+    print("\n".join(ATTACKS))
+    sys.exit()
 unknown = set(sys.argv[1:]) - set(ATTACKS)
 if unknown:
     raise SystemExit(f"no such attack: {', '.join(sorted(unknown))}; there are {', '.join(ATTACKS)}")
 print(f"{'attack':14} {'seconds':>8} {'peak MB':>8} {'after MB':>8} {'worst /health s':>15}  outcome", flush=True)
 for name in sys.argv[1:] or ATTACKS:
-    attacked = Server()
+    kept = tempfile.TemporaryDirectory()
+    attacked = Server(MODEL, *(f"--batch-dir={kept.name}" if flag == "--batch-dir" else flag for flag in FLAGS.get(name, [])))
     try:
         attack = ATTACKS[name](attacked)
         next(attack)  # what it will say is ready
@@ -272,7 +415,12 @@ for name in sys.argv[1:] or ATTACKS:
         attacked.is_over.set()
         attacked.watcher.join(LONG + 5)
         time.sleep(0.5)
+        expect(attacked.memory("VmHWM") <= MOST_MB, f"{name}: {attacked.memory('VmHWM'):.0f} MB")
+        expect(attacked.process.poll() is None, f"{name}: the server has ended")
         print(f"{name:14} {seconds:8.2f} {attacked.memory('VmHWM'):8.0f} {attacked.memory('VmRSS'):8.0f} {attacked.worst.value:15.2f}"
               f"  {outcome}", flush=True)
     finally:
         attacked.close()
+        kept.cleanup()
+if FAILED:
+    raise SystemExit("\n".join(FAILED))
