@@ -1,5 +1,8 @@
 #include "src/guide/grammar.h"
 
+#include <limits>
+#include <utility>
+
 #include "src/base/error.h"
 
 namespace sluice::guide {
@@ -8,19 +11,41 @@ namespace {
 constexpr size_t kMostNodes = 500'000;
 constexpr int64_t kMostSteps = 4'000'000;  // also those that write nothing: (){10000} in itself
 
-ExprPtr make(Expr expr) { return std::make_shared<const Expr>(std::move(expr)); }
+constexpr int64_t kMostParts = 2'000'000;
+thread_local int64_t parts_left = std::numeric_limits<int64_t>::max();
+
+ExprPtr make(Expr expr) {
+  parts_left -= 1 + static_cast<int64_t>(expr.children.size());
+  if (parts_left < 0) refuse_guide_size();
+  return std::make_shared<const Expr>(std::move(expr));
+}
+
+// A byte's expression is made once for all.
+const ExprPtr& byte_expr(uint8_t byte) {
+  static const std::vector<ExprPtr> all = [] {
+    std::vector<ExprPtr> out;
+    for (int value = 0; value < 256; ++value) {
+      Expr expr;
+      expr.kind = Expr::Kind::kRange;
+      expr.low = expr.high = static_cast<uint8_t>(value);
+      out.push_back(std::make_shared<const Expr>(std::move(expr)));
+    }
+    return out;
+  }();
+  return all[byte];
+}
 
 // Builds from the end: every part is told which node follows it.
 class Builder {
  public:
   int32_t add(Node node) {
-    if (nodes.size() >= kMostNodes) refuse_size();
+    if (nodes.size() >= kMostNodes) refuse_guide_size();
     nodes.push_back(node);
     return static_cast<int32_t>(nodes.size()) - 1;
   }
 
   int32_t build(const Expr& expr, int32_t next) {
-    if (++steps_ > kMostSteps) refuse_size();
+    if (++steps_ > kMostSteps) refuse_guide_size();
     switch (expr.kind) {
       case Expr::Kind::kRange: return add({Node::Kind::kRange, expr.low, expr.high, next, -1});
       case Expr::Kind::kSequence:
@@ -47,10 +72,6 @@ class Builder {
   std::vector<std::pair<int32_t, int32_t>> calls;  // node, rule that it calls
 
  private:
-  [[noreturn]] static void refuse_size() {
-    throw Error(ErrorKind::kUser, "the guide (JSON schema, regex, grammar or choice) is too large",
-                "shorten its bounded repetitions, such as {1000} or maxLength");
-  }
   int32_t split(int32_t a, int32_t b) { return add({Node::Kind::kSplit, 0, 0, a, b}); }
 
   int32_t build_repeat(const Expr& expr, int32_t next) {
@@ -71,7 +92,16 @@ class Builder {
 };
 }  // namespace
 
+void refuse_guide_size() {
+  throw Error(ErrorKind::kUser, "the guide (JSON schema, regex, grammar or choice) is too large",
+              "shorten its bounded repetitions, such as {1000} or maxLength");
+}
+
+ExprBudget::ExprBudget() : before_(std::exchange(parts_left, kMostParts)) {}
+ExprBudget::~ExprBudget() { parts_left = before_; }
+
 ExprPtr range(uint8_t low, uint8_t high) {
+  if (low == high) return byte_expr(low);
   Expr expr;
   expr.kind = Expr::Kind::kRange;
   expr.low = low;
@@ -81,7 +111,8 @@ ExprPtr range(uint8_t low, uint8_t high) {
 
 ExprPtr literal(std::string_view bytes) {
   std::vector<ExprPtr> parts;
-  for (char c : bytes) parts.push_back(range(static_cast<uint8_t>(c), static_cast<uint8_t>(c)));
+  parts.reserve(bytes.size());
+  for (char c : bytes) parts.push_back(byte_expr(static_cast<uint8_t>(c)));
   return sequence(std::move(parts));
 }
 

@@ -23,6 +23,21 @@ class Expr {
   int32_t rule = 0;               ///< kRule
 };
 
+/// While it lives, the thread's expressions may have so many parts together: beyond, kUser. No
+/// network of more than half a million nodes is made, so what is larger need not be written down.
+class ExprBudget {
+ public:
+  ExprBudget();
+  ~ExprBudget();
+  ExprBudget(const ExprBudget&) = delete;
+  ExprBudget& operator=(const ExprBudget&) = delete;
+
+ private:
+  int64_t before_;
+};
+/// Throws the error of a guide that is too large.
+[[noreturn]] void refuse_guide_size();
+
 /// Expressions of each kind: a byte of a range, bytes, parts in order, one of several ways, so many
 /// repetitions (most -1: any number), nothing or once, what a rule describes.
 ExprPtr range(uint8_t low, uint8_t high);

@@ -1,5 +1,7 @@
 #include "src/guide/guide_maker.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "src/base/error.h"
@@ -15,7 +17,14 @@ namespace sluice::guide {
 using sampling::GuideKind;
 using sampling::GuideSpec;
 
+namespace {
+constexpr size_t kMostRefusedBytes = 256 << 10;  // of a text that is remembered
+constexpr size_t kMostSpecBytes = 4 << 20;
+}  // namespace
+
 Grammar::Network network_of(const GuideSpec& spec) {
+  if (spec.text.size() > kMostSpecBytes) refuse_guide_size();
+  const ExprBudget budget;
   Grammar grammar;
   switch (spec.kind) {
     case GuideKind::kJson: return grammar.build(JsonGrammar(grammar).any_object());
@@ -36,21 +45,61 @@ Grammar::Network network_of(const GuideSpec& spec) {
 GuideMaker::GuideMaker(const text::Tokenizer& tokenizer, std::vector<int32_t> end_tokens)
     : tokenizer_(tokenizer), end_tokens_(std::move(end_tokens)) {}
 
+std::shared_ptr<Guide> GuideMaker::known(const GuideSpec& spec, MutexLock& lock) {
+  const auto is_same = [&](const auto& one) { return one.first == spec; };
+  for (;;) {
+    const auto refused = std::find_if(refused_.begin(), refused_.end(), is_same);
+    if (refused != refused_.end()) {
+      refused_.splice(refused_.begin(), refused_, refused);
+      throw Error(refused_.front().second);
+    }
+    const auto kept = std::find_if(kept_.begin(), kept_.end(), is_same);
+    if (kept != kept_.end()) {
+      kept_.splice(kept_.begin(), kept_, kept);
+      if (!kept_.front().second->is_worn()) return kept_.front().second;
+      kept_.pop_front();
+    }
+    if (std::find(making_.begin(), making_.end(), spec) == making_.end()) return nullptr;
+    made_.wait(lock);
+  }
+}
+
+void GuideMaker::remember(const GuideSpec& spec, const Error& refusal) {
+  size_t bytes = spec.text.size();
+  for (const std::string& choice : spec.choices) bytes += choice.size();
+  if (refusal.kind() != ErrorKind::kUser || bytes > kMostRefusedBytes) return;
+  refused_.emplace_front(spec, refusal);
+  if (refused_.size() > kMostRefused) refused_.pop_back();
+}
+
 std::shared_ptr<Guide> GuideMaker::make(const GuideSpec& spec) {
   if (spec.kind == GuideKind::kNone) return nullptr;
-  const MutexLock lock(mutex_);
-  const auto known =
-      std::find_if(kept_.begin(), kept_.end(), [&](const auto& one) { return one.first == spec; });
-  if (known != kept_.end() && known->second->is_worn()) {
-    kept_.erase(known);
-  } else if (known != kept_.end()) {
-    kept_.splice(kept_.begin(), kept_, known);
-    return kept_.front().second;
+  std::list<GuideSpec>::iterator place;
+  {
+    MutexLock lock(mutex_);
+    if (auto guide = known(spec, lock)) return guide;
+    place = making_.insert(making_.end(), spec);
   }
-  auto guide = make_new(spec);
-  kept_.emplace_front(spec, guide);
-  if (kept_.size() > kMostKept) kept_.pop_back();
-  return guide;
+  const auto end = [&](const std::shared_ptr<Guide>& made, const Error* refusal) {
+    const MutexLock lock(mutex_);
+    if (made) kept_.emplace_front(spec, made);
+    if (kept_.size() > kMostKept) kept_.pop_back();
+    if (refusal) remember(spec, *refusal);
+    making_.erase(place);
+    made_.notify_all();
+  };
+  try {
+    auto guide = make_new(spec);
+    end(guide, nullptr);
+    return guide;
+  } catch (const Error& error) {
+    end(nullptr, &error);
+    ::malloc_trim(0);  // what was too large does not stay with the process
+    throw;
+  } catch (...) {
+    end(nullptr, nullptr);
+    throw;
+  }
 }
 
 std::shared_ptr<Guide> GuideMaker::make_new(const GuideSpec& spec) {
@@ -111,6 +160,7 @@ std::shared_ptr<const TokenTrie> GuideMaker::tokens_with(const std::vector<std::
         }))
       special.push_back(token);
   }
+  const MutexLock lock(tokens_mutex_);
   auto& tokens = tokens_[special];
   if (!tokens) tokens = std::make_shared<const TokenTrie>(tokenizer_, special);
   return tokens;

@@ -1,11 +1,13 @@
 #pragma once
 // Guides for requests: what was asked for becomes an automaton over the model's tokens. Guides of
-// the same text are shared and stay known for a while, with all that they have learnt. Thread safe;
-// the guides themselves belong to the thread that generates.
+// the same text are shared and stay known for a while, with all that they have learnt, and so do
+// refusals. Thread safe, and nobody waits while another's guide is made; the guides themselves
+// belong to the thread that generates.
 #include <list>
 #include <map>
 #include <memory>
 
+#include "src/base/error.h"
 #include "src/base/mutex.h"
 #include "src/guide/guide.h"
 #include "src/sampling/params.h"
@@ -27,19 +29,28 @@ class GuideMaker {
   void find_breakers(sampling::SamplingParams& params);
 
  private:
-  std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec) SLUICE_REQUIRES(mutex_);
-  std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks)
+  std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec);
+  /// Null: it has to be made. Waits while another thread makes the same. Errors: what it was
+  /// refused with before.
+  std::shared_ptr<Guide> known(const sampling::GuideSpec& spec, MutexLock& lock)
       SLUICE_REQUIRES(mutex_);
+  void remember(const sampling::GuideSpec& spec, const Error& refusal) SLUICE_REQUIRES(mutex_);
+  std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks);
   std::vector<std::vector<int32_t>> tokens_of(const std::vector<std::string>& texts) const;
 
-  static constexpr size_t kMostKept = 32, kMostBreakersKept = 4;
+  static constexpr size_t kMostKept = 32, kMostBreakersKept = 4, kMostRefused = 32;
 
   const text::Tokenizer& tokenizer_;
   std::vector<int32_t> end_tokens_;
-  Mutex mutex_;
+  Mutex tokens_mutex_;  // while a tree is made
   // By the special tokens that are in them.
   std::map<std::vector<int32_t>, std::shared_ptr<const TokenTrie>> tokens_
-      SLUICE_GUARDED_BY(mutex_);
+      SLUICE_GUARDED_BY(tokens_mutex_);
+  Mutex mutex_;
+  Condition made_;
+  std::list<sampling::GuideSpec> making_ SLUICE_GUARDED_BY(mutex_);  // by threads just now
+  std::list<std::pair<sampling::GuideSpec, Error>> refused_
+      SLUICE_GUARDED_BY(mutex_);  // newest first
   std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>> kept_
       SLUICE_GUARDED_BY(mutex_);  // newest first
   // Of texts alone; those of the last few lists.
