@@ -2,6 +2,7 @@
 // source on the host, beside a cuBLASLt of the tests' own.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 
 #include "kernels/cuda/dense_linear.h"
@@ -30,10 +31,13 @@ class CudaCublas : public ::testing::Test {
     const auto x = kernels::rounded_to(type, random.normal(kM * kLdx));
     const auto w = kernels::rounded_to(type, random.normal(kN * kK));
     const DeviceArray<std::byte> dx(kernels::stored_as(type, x)), dw(kernels::stored_as(type, w));
+    std::vector<std::unique_ptr<DeviceArray<float>>> biases;  // each at a place of its own
     for (int round = 0; round < 2; ++round)
       for (const bool has_bias : {true, false}) {
         const auto bias = random.normal(kN);
-        const DeviceArray<float> db(bias), y(static_cast<size_t>(kM * kLdy));
+        biases.push_back(std::make_unique<DeviceArray<float>>(bias));
+        const DeviceArray<float>& db = *biases.back();
+        const DeviceArray<float> y(static_cast<size_t>(kM * kLdy));
         const int64_t before = host::cublas_products();
         product->run(type, dx.data(), kLdx, kM, kK, dw.data(), kN, has_bias ? db.data() : nullptr,
                      y.data(), kLdy, nullptr);
