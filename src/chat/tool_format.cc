@@ -215,7 +215,7 @@ bool has_thoughts(const ChatTemplateSource& source) {
 }
 
 std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,
-                       bool many) {
+                       bool many, const ToolAlternative& otherwise) {
   nlohmann::ordered_json calls = nlohmann::ordered_json::array();
   const bool has_numbers = !format.id_begin.empty();
   for (const Tool& tool : tools) {
@@ -235,17 +235,20 @@ std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools,
               {"after_key", of.after_key}, {"value_begin", of.value_begin},
               {"around", of.around},       {"value_end", of.value_end},
               {"after", of.after}};
-  return nlohmann::ordered_json{{"forced", use == ToolGuideUse::kForced},
-                                {"many", many},
-                                {"trigger", format.trigger},
-                                {"open", format.open},
-                                {"between", format.between},
-                                {"list", format.is_list},
-                                {"close", format.close},
-                                {"next", format.next},
-                                {"tagged", std::move(tagged)},
-                                {"calls", std::move(calls)}}
-      .dump();
+  nlohmann::ordered_json out{{"forced", use == ToolGuideUse::kForced},
+                             {"many", many},
+                             {"trigger", format.trigger},
+                             {"open", format.open},
+                             {"between", format.between},
+                             {"list", format.is_list},
+                             {"close", format.close},
+                             {"next", format.next},
+                             {"tagged", std::move(tagged)},
+                             {"calls", std::move(calls)}};
+  if (!otherwise.schema.empty())
+    out["otherwise"] = {{"schema", nlohmann::ordered_json::parse(otherwise.schema)},
+                        {"strict", otherwise.is_strict}};
+  return out.dump();
 }
 
 }  // namespace sluice::chat

@@ -76,9 +76,14 @@ enum class ToolGuideUse : uint8_t {
   kOffered,  ///< text, until a call begins
   kForced    ///< calls from the start: the prompt ends with the trigger
 };
-/// What the output may be once a call has begun, as sampling::GuideKind::kCalls reads it.
-/// `many`: more than one call.
+/// What an answer may be instead of calls.
+struct ToolAlternative {
+  std::string schema;  ///< of JSON; empty: any text
+  bool is_strict = false;
+};
+/// What the output may be once a call has begun, as sampling::GuideKind::kCalls reads it, or from
+/// its start where `otherwise` has a schema. `many`: more than one call.
 std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,
-                       bool many);
+                       bool many, const ToolAlternative& otherwise = {});
 
 }  // namespace sluice::chat

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
@@ -15,26 +16,46 @@ namespace sluice::guide {
 namespace {
 using nlohmann::ordered_json;
 
-ExprPtr arguments_of(const ordered_json& call, Grammar& grammar) {
+// What a schema of a tool allows; `whose` is how messages call it. Of a strict tool all is held, of
+// any other what guides know, and what they don't is told in `relaxed`.
+ExprPtr tools_schema(const ordered_json& schema, bool is_strict, const std::string& whose,
+                     const std::function<ExprPtr(JsonGrammar&)>& fallback, Grammar& grammar,
+                     Relaxed& relaxed) {
+  Grammar with_schema = grammar;
+  Relaxed found;
+  try {
+    ExprPtr out = schema_grammar(schema.dump(), with_schema, is_strict ? nullptr : &found);
+    grammar = std::move(with_schema);
+    for (const std::string& one : found) relaxed.push_back(whose + one);
+    return out;
+  } catch (const GuideSizeError&) {
+    throw;
+  } catch (const Error& error) {
+    if (is_strict) throw Error(ErrorKind::kUser, whose + error.text());
+    relaxed.push_back(whose + error.text());
+    JsonGrammar json(grammar);
+    return fallback(json);
+  }
+}
+
+std::string whose(const ordered_json& call) {
+  return fmt::format("parameters of a {}tool ({}...): ",
+                     call["strict"].get<bool>() ? "strict " : "", call["head"].get<std::string>());
+}
+
+ExprPtr arguments_of(const ordered_json& call, Grammar& grammar, Relaxed& relaxed) {
   const ordered_json& schema = call["schema"];
   if (schema.is_null() || schema.empty()) return JsonGrammar(grammar).any_object();
-  Grammar with_schema = grammar;
-  try {
-    ExprPtr out = schema_grammar(schema.dump(), with_schema);
-    grammar = std::move(with_schema);
-    return out;
-  } catch (const Error& error) {
-    if (call["strict"].get<bool>())
-      throw Error(ErrorKind::kUser, fmt::format("parameters of a strict tool ({}...): {}",
-                                                call["head"].get<std::string>(), error.text()));
-    return JsonGrammar(grammar).any_object();
-  }
+  return tools_schema(
+      schema, call["strict"].get<bool>(), whose(call),
+      [](JsonGrammar& json) { return json.any_object(); }, grammar, relaxed);
 }
 
 // Arguments that are no JSON, between marks of their own.
 class TaggedArguments {
  public:
-  TaggedArguments(const ordered_json& marks, Grammar& grammar) : marks_(marks), grammar_(grammar) {}
+  TaggedArguments(const ordered_json& marks, Grammar& grammar, Relaxed& relaxed)
+      : marks_(marks), grammar_(grammar), relaxed_(relaxed) {}
 
   /// The parameters in the schema's order; those that it does not name don't come.
   ExprPtr of(const ordered_json& call) {
@@ -97,18 +118,12 @@ class TaggedArguments {
 
   ExprPtr schema_value(const ordered_json& call, const std::string& name,
                        const ordered_json& schema) {
-    Grammar with_schema = grammar_;
-    try {
-      ExprPtr out = schema_grammar(schema.dump(), with_schema);
-      grammar_ = std::move(with_schema);
-      return out;
-    } catch (const Error& error) {
-      if (call["strict"].get<bool>())
-        throw Error(ErrorKind::kUser,
-                    fmt::format("parameter \"{}\" of a strict tool ({}...): {}", name,
-                                call["head"].get<std::string>(), error.text()));
-      return JsonGrammar(grammar_).any_value();
-    }
+    const std::string of =
+        fmt::format("parameter \"{}\" of a {}tool ({}...): ", name,
+                    call["strict"].get<bool>() ? "strict " : "", call["head"].get<std::string>());
+    return tools_schema(
+        schema, call["strict"].get<bool>(), of, [](JsonGrammar& json) { return json.any_value(); },
+        grammar_, relaxed_);
   }
 
   static bool is_written_as_text(const ordered_json& property) {
@@ -154,6 +169,7 @@ class TaggedArguments {
 
   const ordered_json& marks_;
   Grammar& grammar_;
+  Relaxed& relaxed_;
   int32_t text_rule_ = -1;
 };
 
@@ -182,12 +198,13 @@ CallGuide call_guide(std::string_view spec) {
   Grammar grammar;
   std::vector<ExprPtr> ways;
   const ordered_json& tags = format["tagged"];
-  TaggedArguments tagged(tags, grammar);
+  TaggedArguments tagged(tags, grammar, out.relaxed);
   if (tags.is_object())
     for (const auto& [name, mark] : tags.items()) out.marks.push_back(mark.get<std::string>());
   for (const ordered_json& call : format["calls"]) {
     const auto head = call["head"].get<std::string>(), tail = call["tail"].get<std::string>();
-    ExprPtr arguments = tags.is_object() ? tagged.of(call) : arguments_of(call, grammar);
+    ExprPtr arguments =
+        tags.is_object() ? tagged.of(call) : arguments_of(call, grammar, out.relaxed);
     std::vector<ExprPtr> parts{literal(head)};
     out.marks.push_back(head);
     if (const auto behind = call.find("behind_number"); behind != call.end()) {
@@ -206,6 +223,18 @@ CallGuide call_guide(std::string_view spec) {
   const ExprPtr calls =
       many && is_list ? sequence({call, repeat(sequence({literal(between), call}), 0)}) : call;
   const ExprPtr tag = sequence({with_optional_space(text("open")), calls, literal(text("close"))});
+  const std::string next = text("next") + text("trigger");
+  const ExprPtr several =
+      many && !next.empty() ? sequence({tag, repeat(sequence({literal(next), tag}), 0)}) : tag;
+  if (!is_forced && format.contains("otherwise")) {
+    const ordered_json& other = format["otherwise"];
+    const ExprPtr answer = tools_schema(
+        other["schema"], other["strict"].get<bool>(),
+        "the answer's format: ", [](JsonGrammar& json) { return json.any_object(); }, grammar,
+        out.relaxed);
+    out.network = grammar.build(either({sequence({literal(text("trigger")), several}), answer}));
+    return out;
+  }
   if (!is_forced) {
     out.trigger = text("trigger");
     if (out.trigger.empty())
@@ -215,9 +244,7 @@ CallGuide call_guide(std::string_view spec) {
     out.network = grammar.build(tag);
     return out;
   }
-  const std::string next = text("next") + text("trigger");
-  out.network = grammar.build(
-      many && !next.empty() ? sequence({tag, repeat(sequence({literal(next), tag}), 0)}) : tag);
+  out.network = grammar.build(several);
   return out;
 }
 

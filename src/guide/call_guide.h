@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/guide/grammar.h"
+#include "src/guide/json_schema.h"
 
 namespace sluice::guide {
 
@@ -16,11 +17,12 @@ struct CallGuide {
   std::vector<std::string> beginnings;
   bool repeats = false;            ///< free text and more calls may follow
   std::vector<std::string> marks;  ///< texts of the format: special tokens in them are allowed
+  Relaxed relaxed;                 ///< what of the tools' schemas is not held
 };
 
-/// `spec` as chat::tool_guide() writes it. Arguments match their tool's schema; where it has words
-/// that guides don't know they are any object, unless the tool is strict. Errors: kUser naming the
-/// tool and the place in its schema.
+/// `spec` as chat::tool_guide() writes it. Arguments match their tool's schema, but for what guides
+/// don't know of it, unless the tool is strict. Errors: kUser naming the tool and the place in its
+/// schema.
 CallGuide call_guide(std::string_view spec);
 
 }  // namespace sluice::guide

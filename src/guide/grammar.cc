@@ -1,5 +1,6 @@
 #include "src/guide/grammar.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -92,10 +93,11 @@ class Builder {
 };
 }  // namespace
 
-void refuse_guide_size() {
-  throw Error(ErrorKind::kUser, "the guide (JSON schema, regex, grammar or choice) is too large",
-              "shorten its bounded repetitions, such as {1000} or maxLength");
-}
+GuideSizeError::GuideSizeError()
+    : Error(ErrorKind::kUser, "the guide (JSON schema, regex, grammar or choice) is too large",
+            "shorten its bounded repetitions, such as {1000} or maxLength") {}
+
+void refuse_guide_size() { throw GuideSizeError(); }
 
 ExprBudget::ExprBudget() : before_(std::exchange(parts_left, kMostParts)) {}
 ExprBudget::~ExprBudget() { parts_left = before_; }
@@ -157,6 +159,67 @@ int32_t Grammar::add_rule() {
 
 void Grammar::define(int32_t rule, ExprPtr what) {
   rules_[static_cast<size_t>(rule)] = std::move(what);
+}
+
+// Rules of 64^k repetitions, and of at most one less.
+struct Grammar::Blocks {
+  static constexpr int32_t kBase = 64;
+  Grammar& grammar;
+  const ExprPtr& what;
+  std::vector<ExprPtr> whole, part;  // by k
+
+  void make(size_t k) {
+    while (whole.size() <= k) {
+      const ExprPtr one = whole.empty() ? what : whole.back();
+      const auto rule_of = [&](ExprPtr expr) {
+        const int32_t rule = grammar.add_rule();
+        grammar.define(rule, std::move(expr));
+        return call(rule);
+      };
+      // Of level k: 64 of level k - 1; at most 63 of these, and a part of one.
+      ExprPtr rest = whole.empty() ? sequence({}) : part.back();
+      ExprPtr most = rest;
+      for (int32_t i = 1; i < kBase; ++i)
+        most =
+            whole.empty() ? optional(sequence({one, most})) : either({sequence({one, most}), rest});
+      whole.push_back(rule_of(repeat(one, kBase, kBase)));
+      part.push_back(rule_of(std::move(most)));
+    }
+  }
+  // 64^k is at most `count`.
+  static std::pair<size_t, int64_t> level_of(int64_t count) {
+    size_t k = 0;
+    int64_t size = 1;
+    for (; size * kBase <= count; size *= kBase) ++k;
+    return {k, size};
+  }
+  ExprPtr exactly(int32_t count) {
+    std::vector<ExprPtr> parts;
+    while (count > 0) {
+      const auto [k, size] = level_of(count);
+      if (k > 0) make(k - 1);
+      const auto times = static_cast<int32_t>(count / size);
+      parts.push_back(repeat(k == 0 ? what : whole[k - 1], times, times));
+      count -= times * static_cast<int32_t>(size);
+    }
+    return sequence(std::move(parts));
+  }
+  ExprPtr at_most(int32_t count) {
+    const auto [k, size] = level_of(count);
+    if (k == 0) return repeat(what, 0, count);
+    make(k - 1);
+    ExprPtr out = at_most(count % static_cast<int32_t>(size));
+    for (int64_t i = count / size; i > 0; --i)
+      out = either({sequence({whole[k - 1], out}), part[k - 1]});
+    return out;
+  }
+};
+
+ExprPtr Grammar::repeat_many(const ExprPtr& what, int32_t least, int32_t most) {
+  if (std::max(least, most) <= 4 * Blocks::kBase) return repeat(what, least, most);
+  Blocks blocks{*this, what, {}, {}};
+  return sequence(
+      {blocks.exactly(least), most < 0 ? repeat(what, 0) : blocks.at_most(most - least)});
 }
 
 Grammar::Network Grammar::build(const ExprPtr& start) const {

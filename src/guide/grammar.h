@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/error.h"
+
 namespace sluice::guide {
 
 class Expr;
@@ -35,7 +37,10 @@ class ExprBudget {
  private:
   int64_t before_;
 };
-/// Throws the error of a guide that is too large.
+/// A guide that is too large.
+struct GuideSizeError : Error {
+  GuideSizeError();
+};
 [[noreturn]] void refuse_guide_size();
 
 /// Expressions of each kind: a byte of a range, bytes, parts in order, one of several ways, so many
@@ -67,6 +72,9 @@ class Grammar {
   /// read a byte.
   int32_t add_rule();
   void define(int32_t rule, ExprPtr what);
+  /// As repeat(), of any number of repetitions: many are rules of 64, 4096, ... of them, so that a
+  /// million takes some hundred nodes.
+  ExprPtr repeat_many(const ExprPtr& what, int32_t least, int32_t most = -1);
 
   struct Network {
     std::vector<Node> nodes;
@@ -77,6 +85,7 @@ class Grammar {
   Network build(const ExprPtr& start) const;
 
  private:
+  struct Blocks;
   std::vector<ExprPtr> rules_;
 };
 

@@ -12,11 +12,12 @@ constexpr size_t kMostMaskBytes = size_t{64} << 20;  // kept for one guide
 }  // namespace
 
 Guide::Guide(Grammar::Network network, std::shared_ptr<const TokenTrie> tokens,
-             std::vector<int32_t> end_tokens, Trigger trigger)
+             std::vector<int32_t> end_tokens, Trigger trigger, std::vector<std::string> relaxed)
     : automaton_(std::move(network)),
       tokens_(std::move(tokens)),
       end_tokens_(std::move(end_tokens)),
       trigger_(std::move(trigger)),
+      relaxed_(std::move(relaxed)),
       shorter_(trigger_.text.size(), 0),
       path_(static_cast<size_t>(tokens_->most_depth()) + 1) {
   // Knuth, Morris and Pratt's table.

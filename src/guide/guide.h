@@ -26,7 +26,8 @@ class Guide {
  public:
   /// `end_tokens`: those that end a text (the model's end-of-text tokens); may be none.
   Guide(Grammar::Network network, std::shared_ptr<const TokenTrie> tokens,
-        std::vector<int32_t> end_tokens, Trigger trigger = {});
+        std::vector<int32_t> end_tokens, Trigger trigger = {},
+        std::vector<std::string> relaxed = {});
 
   using State = Automaton::State;
   State start() const noexcept {
@@ -46,6 +47,8 @@ class Guide {
   /// It has met so many states that a new one of the same text is better. From any thread.
   bool is_worn() const noexcept { return is_worn_; }
   const std::vector<int32_t>& end_tokens() const noexcept { return end_tokens_; }
+  /// What was asked for and is not held (json_schema.h). From any thread.
+  const std::vector<std::string>& relaxed() const noexcept { return relaxed_; }
 
  private:
   // No mask: free to the end; free text of which the last n bytes are the trigger's first ones
@@ -60,6 +63,7 @@ class Guide {
   std::shared_ptr<const TokenTrie> tokens_;
   std::vector<int32_t> end_tokens_;
   Trigger trigger_;
+  const std::vector<std::string> relaxed_;
   std::vector<State> begun_;  // where the trigger's beginnings lead
   // By n: the longest beginning of the trigger that its n bytes end with.
   std::vector<State> shorter_;

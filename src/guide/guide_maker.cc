@@ -22,13 +22,14 @@ constexpr size_t kMostRefusedBytes = 256 << 10;  // of a text that is remembered
 constexpr size_t kMostSpecBytes = 4 << 20;
 }  // namespace
 
-Grammar::Network network_of(const GuideSpec& spec) {
+Grammar::Network network_of(const GuideSpec& spec, Relaxed* relaxed) {
   if (spec.text.size() > kMostSpecBytes) refuse_guide_size();
   const ExprBudget budget;
   Grammar grammar;
   switch (spec.kind) {
     case GuideKind::kJson: return grammar.build(JsonGrammar(grammar).any_object());
-    case GuideKind::kJsonSchema: return grammar.build(schema_grammar(spec.text, grammar));
+    case GuideKind::kJsonSchema:
+      return grammar.build(schema_grammar(spec.text, grammar, spec.relaxes ? relaxed : nullptr));
     case GuideKind::kRegex: return grammar.build(parse_regex(spec.text));
     case GuideKind::kChoice: {
       std::vector<ExprPtr> ways;
@@ -104,13 +105,16 @@ std::shared_ptr<Guide> GuideMaker::make(const GuideSpec& spec) {
 
 std::shared_ptr<Guide> GuideMaker::make_new(const GuideSpec& spec) {
   if (spec.kind != GuideKind::kCalls) {
-    Grammar::Network network = network_of(spec);
-    return std::make_shared<Guide>(std::move(network), tokens_with({}), end_tokens_);
+    Relaxed relaxed;
+    Grammar::Network network = network_of(spec, &relaxed);
+    return std::make_shared<Guide>(std::move(network), tokens_with({}), end_tokens_, Trigger{},
+                                   std::move(relaxed));
   }
   CallGuide calls = call_guide(spec.text);
   return std::make_shared<Guide>(
       std::move(calls.network), tokens_with(calls.marks), end_tokens_,
-      Trigger{calls.trigger, calls.repeats && !calls.trigger.empty(), calls.beginnings});
+      Trigger{calls.trigger, calls.repeats && !calls.trigger.empty(), calls.beginnings},
+      std::move(calls.relaxed));
 }
 
 void GuideMaker::find_breakers(sampling::SamplingParams& params) {

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/mutex.h"
 #include "src/guide/guide.h"
+#include "src/guide/json_schema.h"
 #include "src/sampling/params.h"
 #include "src/text/tokenizer.h"
 
@@ -58,7 +59,8 @@ class GuideMaker {
       SLUICE_GUARDED_BY(mutex_);
 };
 
-/// The network of what `spec` allows, behind the trigger of a kCalls. Errors: kUser.
-Grammar::Network network_of(const sampling::GuideSpec& spec);
+/// The network of what `spec` allows, behind the trigger of a kCalls. Where `spec` relaxes, what is
+/// not held of a schema is added to `relaxed` (not null). Errors: kUser.
+Grammar::Network network_of(const sampling::GuideSpec& spec, Relaxed* relaxed = nullptr);
 
 }  // namespace sluice::guide

@@ -48,7 +48,8 @@ ExprPtr other_than(const NameTree& tree) {
 }  // namespace
 
 JsonGrammar::JsonGrammar(Grammar& grammar)
-    : value_(grammar.add_rule()),
+    : grammar_(grammar),
+      value_(grammar.add_rule()),
       object_(grammar.add_rule()),
       array_(grammar.add_rule()),
       space_(optional(either(
@@ -67,8 +68,8 @@ JsonGrammar::JsonGrammar(Grammar& grammar)
                                  literal("true"), literal("false"), literal("null")}));
 }
 
-ExprPtr JsonGrammar::string(int32_t least, int32_t most) const {
-  return quoted(repeat(character_, least, most));
+ExprPtr JsonGrammar::string(int32_t least, int32_t most) {
+  return quoted(grammar_.repeat_many(character_, least, most));
 }
 
 ExprPtr quoted(const ExprPtr& content) { return sequence({literal("\""), content, literal("\"")}); }

@@ -19,10 +19,11 @@ class JsonGrammar {
   ExprPtr any_object() const { return call(object_); }
   ExprPtr any_array() const { return call(array_); }
   /// A string of `least` to `most` characters (-1: any number).
-  ExprPtr string(int32_t least = 0, int32_t most = -1) const;
+  ExprPtr string(int32_t least = 0, int32_t most = -1);
   ExprPtr space() const { return space_; }
 
  private:
+  Grammar& grammar_;
   int32_t value_, object_, array_;
   ExprPtr space_;
   ExprPtr character_;  // of a string

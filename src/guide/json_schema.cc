@@ -19,17 +19,55 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostDepth = 100;
-constexpr int32_t kMostItems = 10'000;
+constexpr int32_t kMostItems = 1'000'000;
+constexpr size_t kMostRelaxed = 20;  // that are told
 
-const std::set<std::string> kDescriptive{
-    "title",    "description", "default", "example",         "examples",        "$schema",
-    "$id",      "$comment",    "$defs",   "$anchor",         "definitions",     "deprecated",
-    "readOnly", "writeOnly",   "strict",  "contentEncoding", "contentMediaType"};
-const std::set<std::string> kUnderstood{
-    "type",    "enum",     "const",    "properties", "required",         "additionalProperties",
-    "items",   "minItems", "maxItems", "minLength",  "maxLength",        "prefixItems",
-    "pattern", "format",   "minimum",  "maximum",    "exclusiveMinimum", "exclusiveMaximum",
-    "anyOf",   "oneOf",    "allOf",    "$ref",       "nullable"};
+// Words of JSON Schema (drafts 4 to 2020-12) that assert something here; what is no word of it, or
+// only describes, changes nothing.
+const std::set<std::string> kUnderstood{"type",
+                                        "enum",
+                                        "const",
+                                        "properties",
+                                        "required",
+                                        "items",
+                                        "minItems",
+                                        "additionalProperties",
+                                        "maxItems",
+                                        "minLength",
+                                        "maxLength",
+                                        "prefixItems",
+                                        "pattern",
+                                        "format",
+                                        "minimum",
+                                        "maximum",
+                                        "anyOf",
+                                        "oneOf",
+                                        "allOf",
+                                        "exclusiveMinimum",
+                                        "$ref",
+                                        "nullable",
+                                        "multipleOf",
+                                        "exclusiveMaximum",
+                                        "propertyNames",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "patternProperties",
+                                        "additionalItems",
+                                        "dependentRequired",
+                                        "unevaluatedProperties"};
+const std::set<std::string> kNotUnderstood{"not",
+                                           "if",
+                                           "then",
+                                           "else",
+                                           "contains",
+                                           "minContains",
+                                           "maxContains",
+                                           "uniqueItems",
+                                           "dependencies",
+                                           "dependentSchemas",
+                                           "$dynamicRef",
+                                           "$recursiveRef",
+                                           "unevaluatedItems"};
 
 const std::map<std::string, const char*> kFormats{
     {"date", R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))"},
@@ -40,21 +78,61 @@ const std::map<std::string, const char*> kFormats{
     {"ipv4", R"(((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))"},
     {"email", R"([A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){1,4})"}};
 
+// No text is what the schema says: nothing can be held in its place.
+struct Unsatisfiable : Error {
+  using Error::Error;
+};
+
+bool is_descriptive(const std::string& keyword) {
+  return !kUnderstood.contains(keyword) && !kNotUnderstood.contains(keyword);
+}
+
 class Compiler {
  public:
-  Compiler(const Json& root, Grammar& grammar) : root_(root), grammar_(grammar), json_(grammar) {}
+  Compiler(const Json& root, Grammar& grammar, Relaxed* relaxed)
+      : root_(root), grammar_(grammar), json_(grammar), relaxed_(relaxed) {}
 
+  // Where a part can't be said at all any value of its type is allowed there, if that may be.
   ExprPtr compile(const Json& schema, const std::string& place, int depth) {
+    if (!relaxed_) return compile_part(schema, place, depth);
+    try {
+      return compile_part(schema, place, depth);
+    } catch (const GuideSizeError&) {
+      throw;
+    } catch (const Unsatisfiable&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kUser || depth > kMostDepth) throw;
+      relax(place, error.text());
+      return any_of_type(schema);
+    }
+  }
+
+ private:
+  ExprPtr any_of_type(const Json& schema) {
+    const Json type = schema.is_object() ? schema.value("type", Json()) : Json();
+    if (type == "object") return json_.any_object();
+    if (type == "array") return json_.any_array();
+    if (type == "string") return json_.string();
+    if (type == "integer") return integers({}, {});
+    if (type == "number") return numbers({}, {});
+    return json_.any_value();
+  }
+
+  ExprPtr compile_part(const Json& schema, const std::string& place, int depth) {
     if (depth > kMostDepth) refuse(place, "it is nested too deep");
     if (schema.is_boolean()) {
-      if (!schema.get<bool>()) refuse(place, "it is false: nothing is allowed there");
+      if (!schema.get<bool>())
+        throw Unsatisfiable(ErrorKind::kUser,
+                            fmt::format("the JSON schema at {}: it is false: nothing is allowed "
+                                        "there",
+                                        place));
       return json_.any_value();
     }
     if (!schema.is_object()) refuse(place, "it is no object");
     for (const auto& [keyword, value] : schema.items())
-      if (!kDescriptive.contains(keyword) && !kUnderstood.contains(keyword) &&
-          !keyword.starts_with("x-"))
-        refuse(place, fmt::format("guides don't know its keyword \"{}\"", keyword.substr(0, 100)));
+      if (kNotUnderstood.contains(keyword) && !says_nothing(schema, keyword))
+        give_up(place, keyword, fmt::format("guides don't know its keyword \"{}\"", keyword));
     if (schema.contains("nullable") && schema["nullable"] == true) {
       Json other = schema;
       other.erase("nullable");
@@ -69,7 +147,26 @@ class Compiler {
     return compile_types(schema, place, depth);
   }
 
- private:
+  // Words that hold whatever comes.
+  static bool says_nothing(const Json& schema, const std::string& keyword) {
+    const Json& value = schema[keyword];
+    if (keyword == "uniqueItems") return value == false;
+    if (keyword == "then" || keyword == "else") return !schema.contains("if");
+    if (keyword == "if") return !schema.contains("then") && !schema.contains("else");
+    if (keyword == "minContains" || keyword == "maxContains") return !schema.contains("contains");
+    if (keyword == "unevaluatedItems") return value != false && value.is_boolean();
+    return (keyword == "dependencies" || keyword == "dependentSchemas") && value.empty();
+  }
+
+  void relax(const std::string& place, const std::string& what) {
+    if (relaxed_->size() < kMostRelaxed) relaxed_->push_back(place + ": " + what);
+  }
+  // What `keyword` says is not held; refused, where that must not be.
+  void give_up(const std::string& place, const std::string& keyword, const std::string& why) {
+    if (!relaxed_) refuse(place, why);
+    relax(place, keyword);
+  }
+
   [[noreturn]] static void refuse(const std::string& place, const std::string& why) {
     throw Error(ErrorKind::kUser, fmt::format("the JSON schema at {}: {}", place, why),
                 "docs/serving.md lists what guided output understands");
@@ -87,6 +184,10 @@ class Compiler {
     const std::string text = ref.get<std::string>();
     if (!text.starts_with('#'))
       refuse(place, fmt::format("$ref \"{}\" leaves the schema", text.substr(0, 100)));
+    if (text.size() > 1 && text[1] != '/') {
+      if (const Json* found = anchored(root_, text.substr(1), 0)) return *found;
+      refuse(place, fmt::format("$ref \"{}\" leads nowhere", text.substr(0, 100)));
+    }
     try {
       return root_.at(Json::json_pointer(text.substr(1)));
     } catch (const Json::exception&) {
@@ -94,10 +195,18 @@ class Compiler {
     }
   }
 
+  static const Json* anchored(const Json& in, const std::string& name, int depth) {
+    if (depth > kMostDepth || !in.is_structured()) return nullptr;
+    if (in.is_object() && in.contains("$anchor") && in["$anchor"] == name) return &in;
+    for (const Json& inner : in)
+      if (const Json* found = anchored(inner, name, depth + 1)) return found;
+    return nullptr;
+  }
+
   ExprPtr compile_ref(const Json& schema, const std::string& place, int depth) {
     const Json& target = resolve(schema["$ref"], place);
     const auto is_beside = [](const auto& item) {
-      return item.key() != "$ref" && !kDescriptive.contains(item.key());
+      return item.key() != "$ref" && !is_descriptive(item.key());
     };
     for (const auto& item : schema.items())
       if (is_beside(item)) {
@@ -110,7 +219,14 @@ class Compiler {
     if (const auto known = refs_.find(name); known != refs_.end()) return call(known->second);
     const int32_t rule = grammar_.add_rule();
     refs_[name] = rule;
-    grammar_.define(rule, compile(target, name, depth + 1));
+    ExprPtr what;
+    try {
+      what = compile(target, name, depth + 1);
+    } catch (const Error&) {
+      grammar_.define(rule, json_.any_value());  // somebody may call it already
+      throw;
+    }
+    grammar_.define(rule, std::move(what));
     return call(rule);
   }
 
@@ -119,7 +235,7 @@ class Compiler {
     if (b.is_boolean() && b.get<bool>()) return a;
     if (!a.is_object() || !b.is_object()) refuse(place, "only objects can be combined by allOf");
     for (const auto& [keyword, value] : b.items()) {
-      if (kDescriptive.contains(keyword)) continue;
+      if (is_descriptive(keyword)) continue;
       if (!a.contains(keyword) || a[keyword] == value) {
         a[keyword] = value;
       } else if (keyword == "required") {
@@ -133,9 +249,11 @@ class Compiler {
                                  : property;
       } else if (keyword == "allOf") {
         for (const Json& one : value) a[keyword].push_back(one);
-      } else if (keyword == "minimum" || keyword == "minLength" || keyword == "minItems") {
+      } else if (keyword == "minimum" || keyword == "minLength" || keyword == "minItems" ||
+                 keyword == "exclusiveMinimum" || keyword == "minProperties") {
         a[keyword] = std::max(a[keyword], value);
-      } else if (keyword == "maximum" || keyword == "maxLength" || keyword == "maxItems") {
+      } else if (keyword == "maximum" || keyword == "maxLength" || keyword == "maxItems" ||
+                 keyword == "exclusiveMaximum" || keyword == "maxProperties") {
         a[keyword] = std::min(a[keyword], value);
       } else {
         refuse(place, fmt::format("allOf or anyOf combine different \"{}\"", keyword));
@@ -174,20 +292,21 @@ class Compiler {
       refuse(place, fmt::format("{} is no list of schemas", keyword));
     Json base = schema;
     base.erase(keyword);
-    const bool is_alone =
-        std::all_of(base.items().begin(), base.items().end(),
-                    [](const auto& one) { return kDescriptive.contains(one.key()); });
+    const bool is_alone = std::all_of(base.items().begin(), base.items().end(),
+                                      [](const auto& one) { return is_descriptive(one.key()); });
     std::vector<ExprPtr> ways;
     for (size_t i = 0; i < list.size(); ++i) {
       const std::string of_way = fmt::format("{}/{}/{}", place, keyword, i);
-      if (is_alone) {
-        ways.push_back(compile(list[i], of_way, depth + 1));
-        continue;
+      Json both = is_alone ? list[i] : base;
+      if (!is_alone) {
+        if (!both.contains("allOf")) both["allOf"] = Json::array();
+        both["allOf"].push_back(list[i]);
       }
-      Json both = base;
-      if (!both.contains("allOf")) both["allOf"] = Json::array();
-      both["allOf"].push_back(list[i]);
-      ways.push_back(compile(both, of_way, depth + 1));
+      try {
+        ways.push_back(compile(both, of_way, depth + 1));
+      } catch (const Unsatisfiable&) {
+        if (i + 1 == list.size() && ways.empty()) throw;
+      }
     }
     return either(std::move(ways));
   }
@@ -202,10 +321,12 @@ class Compiler {
       return type.get<std::vector<std::string>>();
     }
     const std::pair<const char*, std::vector<const char*>> signs[] = {
-        {"object", {"properties", "required", "additionalProperties"}},
-        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+        {"object",
+         {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+          "minProperties", "maxProperties", "dependentRequired", "unevaluatedProperties"}},
+        {"array", {"items", "prefixItems", "minItems", "maxItems", "additionalItems"}},
         {"string", {"minLength", "maxLength", "pattern", "format"}},
-        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}}};
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
     for (const auto& [type, keywords] : signs)
       for (const char* keyword : keywords)
         if (schema.contains(keyword)) return {type};
@@ -244,56 +365,121 @@ class Compiler {
     return value.get<int32_t>();
   }
 
-  ExprPtr compile_string(const Json& schema, const std::string& place) const {
+  // Where what a pattern and lengths say together can't be found, the pattern holds alone.
+  ExprPtr compile_pattern(const std::string& pattern, Anchoring anchoring, int32_t least,
+                          int32_t most, const std::string& place) {
+    const ExprPtr spelled = parse_regex(pattern, anchoring, Spelling::kJson);
+    const ExprPtr within =
+        within_lengths(spelled, parse_regex(pattern, anchoring, Spelling::kPlain), least, most);
+    if (within) return quoted(within);
+    give_up(place, "minLength, maxLength",
+            "no text has both the lengths and the pattern, or guides don't find any");
+    return quoted(spelled);
+  }
+
+  ExprPtr compile_string(const Json& schema, const std::string& place) {
     const int32_t least = count(schema, "minLength", 0, place);
     const int32_t most = count(schema, "maxLength", -1, place);
     if (most >= 0 && most < least) refuse(place, "maxLength is below minLength");
-    const bool has_lengths = schema.contains("minLength") || schema.contains("maxLength");
     const auto format = schema.contains("format") && schema["format"].is_string()
                             ? kFormats.find(schema["format"].get<std::string>())
                             : kFormats.end();
     if (schema.contains("pattern")) {
       if (!schema["pattern"].is_string()) refuse(place, "pattern is no string");
-      if (has_lengths || format != kFormats.end())
-        refuse(place, "pattern can't be combined with lengths or format: put them into it");
-      return quoted(
-          parse_regex(schema["pattern"].get<std::string>(), Anchoring::kSearch, Spelling::kJson));
+      if (format != kFormats.end())
+        give_up(place, "format", "pattern can't be combined with format: put it into it");
+      try {
+        return compile_pattern(schema["pattern"].get<std::string>(), Anchoring::kSearch, least,
+                               most, place);
+      } catch (const GuideSizeError&) {
+        throw;
+      } catch (const Error& error) {
+        give_up(place, "pattern", error.text());
+        return json_.string(least, most);
+      }
     }
     if (format == kFormats.end()) return json_.string(least, most);
-    if (has_lengths) refuse(place, "format can't be combined with lengths");
-    return quoted(parse_regex(format->second));
+    return compile_pattern(format->second, Anchoring::kWhole, least, most, place);
   }
 
-  static std::optional<int64_t> bound(const Json& schema, const char* keyword, int64_t direction,
-                                      bool is_integer, const std::string& place) {
-    std::optional<int64_t> out;
-    const std::string exclusive = direction > 0 ? "exclusiveMinimum" : "exclusiveMaximum";
-    for (const std::string& name : {std::string(keyword), exclusive}) {
-      if (!schema.contains(name)) continue;
-      if (!schema[name].is_number()) refuse(place, name + " must be a number");
-      const double value = schema[name].get<double>();
-      if (std::abs(value) > static_cast<double>(kLargestInteger))
-        refuse(place, fmt::format("{} must be within {}", name, kLargestInteger));
-      const bool is_whole = value == std::floor(value);
-      if (!is_integer && (!is_whole || name == exclusive))
-        refuse(place, fmt::format("{} of a number that need not be whole must be a whole number, "
-                                  "and inclusive",
-                                  name));
-      auto whole = static_cast<int64_t>(direction > 0 ? std::ceil(value) : std::floor(value));
-      if (name == exclusive && is_whole) whole += direction;
-      const bool is_tighter = !out || (direction > 0 ? whole > *out : whole < *out);
-      if (is_tighter) out = whole;
-    }
+  // The tighter of a bound and its exclusive form; of draft 4 that one is a flag.
+  static std::optional<Decimal> bound(const Json& schema, const char* keyword,
+                                      const char* exclusive, int direction,
+                                      const std::string& place) {
+    std::optional<Decimal> out;
+    double value = 0;
+    const auto take = [&](const char* name, bool is_excluded) {
+      if (!schema[name].is_number()) refuse(place, fmt::format("{} must be a number", name));
+      const auto one = schema[name].get<double>();
+      auto parsed = Decimal::parse(schema[name].dump());
+      // Beyond what guides write: no bound on that side.
+      if (!parsed && one * direction < 0) return;
+      if (!parsed) refuse(place, fmt::format("{} is beyond {}", name, kLargestInteger));
+      parsed->is_excluded = is_excluded;
+      if (out && (one - value) * direction < 0) return;
+      if (out && one == value) parsed->is_excluded = true;
+      out = std::move(parsed);
+      value = one;
+    };
+    const bool has_flag = schema.contains(exclusive) && schema[exclusive].is_boolean();
+    if (schema.contains(keyword)) take(keyword, has_flag && schema[exclusive] == true);
+    if (schema.contains(exclusive) && !has_flag) take(exclusive, true);
     return out;
   }
 
-  static ExprPtr compile_number(const Json& schema, bool is_integer, const std::string& place) {
-    const auto least = bound(schema, "minimum", 1, is_integer, place);
-    const auto most = bound(schema, "maximum", -1, is_integer, place);
-    return is_integer ? integers(least, most) : numbers(least, most);
+  // The whole number nearest to a bound on its inside.
+  static std::optional<int64_t> whole(const std::optional<Decimal>& bound, int64_t direction) {
+    if (!bound) return std::nullopt;
+    const int64_t value = bound->is_negative ? -bound->whole : bound->whole;
+    if (bound->fraction.empty()) return bound->is_excluded ? value + direction : value;
+    const bool is_outside = bound->is_negative == (direction < 0);
+    return is_outside ? value + direction : value;
+  }
+
+  // "multipleOf": the whole number, or how many digits behind the point there may be.
+  struct Multiple {
+    int64_t of = 1;
+    int32_t digits = 15;
+  };
+  std::optional<Multiple> multiple_of(const Json& schema, const std::string& place) {
+    if (!schema.contains("multipleOf")) return std::nullopt;
+    const Json& value = schema["multipleOf"];
+    if (!value.is_number() || value.get<double>() <= 0)
+      refuse(place, "multipleOf must be a number above 0");
+    const auto parsed = Decimal::parse(value.dump());
+    if (parsed && parsed->fraction.empty() && parsed->whole <= kMostMultiple)
+      return Multiple{parsed->whole, 0};
+    const bool is_power = parsed && parsed->whole == 0 && parsed->fraction.size() <= 15 &&
+                          parsed->fraction.find_first_not_of('0') + 1 == parsed->fraction.size() &&
+                          parsed->fraction.back() == '1';
+    if (is_power) return Multiple{0, static_cast<int32_t>(parsed->fraction.size())};
+    give_up(place, "multipleOf",
+            "multipleOf is neither a whole number up to 1000 nor 0.1, 0.01, ...");
+    return std::nullopt;
+  }
+
+  ExprPtr compile_number(const Json& schema, bool is_integer, const std::string& place) {
+    const auto least = bound(schema, "minimum", "exclusiveMinimum", 1, place);
+    const auto most = bound(schema, "maximum", "exclusiveMaximum", -1, place);
+    const auto multiple = multiple_of(schema, place);
+    if (!is_integer && !(multiple && multiple->of > 0))
+      return numbers(least, most, multiple ? multiple->digits : 15);
+    const auto from = whole(least, 1), to = whole(most, -1);
+    if (!multiple || multiple->of <= 1) return integers(from, to);
+    if (ExprPtr out = multiples(multiple->of, from, to, grammar_)) return out;
+    give_up(place, "multipleOf", "multipleOf can't be combined with these bounds");
+    return integers(from, to);
   }
 
   ExprPtr compile_array(const Json& schema, const std::string& place, int depth) {
+    if (schema.contains("items") && schema["items"].is_array()) {  // up to draft 2019-09
+      Json other = schema;
+      other["prefixItems"] = schema["items"];
+      other.erase("items");
+      other.erase("additionalItems");
+      if (schema.contains("additionalItems")) other["items"] = schema["additionalItems"];
+      return compile_array(other, place, depth);
+    }
     const int32_t least = count(schema, "minItems", 0, place);
     const int32_t most = count(schema, "maxItems", -1, place);
     if (most >= 0 && most < least) refuse(place, "maxItems is below minItems");
@@ -320,7 +506,7 @@ class Compiler {
     if (rest) {
       const int32_t from = std::max<int32_t>(fixed, 1);
       const int32_t most_more = most < 0 ? -1 : std::max(most - from, 0);
-      tail = repeat(after_comma(rest), std::max(least - from, 0), most_more);
+      tail = grammar_.repeat_many(after_comma(rest), std::max(least - from, 0), most_more);
     }
     for (int32_t index = fixed - 1; index >= 1; --index) {
       if (most >= 0 && index >= most) continue;
@@ -350,12 +536,19 @@ class Compiler {
         required.insert(name.get<std::string>());
       }
     }
+    // Of what others need all comes always.
+    if (schema.contains("dependentRequired") && schema["dependentRequired"].is_object())
+      for (const auto& [name, needs] : schema["dependentRequired"].items())
+        if (needs.is_array())
+          for (const Json& need : needs)
+            if (need.is_string()) required.insert(need.get<std::string>());
     const auto add = [&](const std::string& name, const Json& of) {
+      names.push_back(name);
+      if (of == false && !required.contains(name)) return;  // it must not come
       const auto value = compile(of, fmt::format("{}/properties/{}", place, name), depth + 1);
       properties.push_back(
           {sequence({literal(Json(name).dump()), literal(":"), json_.space(), value}),
            required.contains(name)});
-      names.push_back(name);
     };
     const bool has_properties = schema.contains("properties");
     if (has_properties) {
@@ -364,29 +557,83 @@ class Compiler {
     }
     for (const std::string& name : required)
       if (std::find(names.begin(), names.end(), name) == names.end()) add(name, true);
-    ExprPtr extra;
-    const bool has_extra = schema.contains("additionalProperties")
-                               ? schema["additionalProperties"] != false
-                               : names.empty() && !has_properties;
-    if (has_extra) {
-      const Json of = schema.value("additionalProperties", Json(true));
-      const auto value = compile(of, place + "/additionalProperties", depth + 1);
-      extra = sequence({names.empty() ? json_.string() : key_other_than(names), literal(":"),
-                        json_.space(), value});
+    const ExprPtr extra = other_member(schema, names, has_properties, place, depth);
+    const auto [least, most] =
+        member_counts(schema, required.size(), names.size(), extra != nullptr, place);
+    return sequence(
+        {literal("{"), json_.space(), members(properties, extra, least, most), literal("}")});
+  }
+
+  // A member that no property names; null: none may come.
+  ExprPtr other_member(const Json& schema, const std::vector<std::string>& names,
+                       bool has_properties, const std::string& place, int depth) {
+    const bool has_patterns = schema.contains("patternProperties") &&
+                              schema["patternProperties"].is_object() &&
+                              !schema["patternProperties"].empty();
+    const char* rest =
+        schema.contains("additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
+    const bool says = schema.contains(rest);
+    ExprPtr key;
+    if (schema.contains("propertyNames") && schema["propertyNames"].is_object() && names.empty()) {
+      Json of = schema["propertyNames"];
+      of["type"] = "string";
+      key = compile(of, place + "/propertyNames", depth + 1);
+    } else if (schema.contains("propertyNames") && schema["propertyNames"] == false) {
+      return nullptr;
+    } else if (schema.contains("propertyNames") && schema["propertyNames"] != true) {
+      give_up(place, "propertyNames", "propertyNames can't be combined with properties");
     }
-    return sequence({literal("{"), json_.space(), members(properties, extra), literal("}")});
+    if (has_patterns) {
+      const Json& patterns = schema["patternProperties"];
+      if (patterns.size() == 1 && names.empty() && !key) {
+        const auto pattern = patterns.items().begin();
+        const std::string of = fmt::format("{}/patternProperties/{}", place, pattern.key());
+        return sequence({quoted(parse_regex(pattern.key(), Anchoring::kSearch, Spelling::kJson)),
+                         literal(":"), json_.space(), compile(pattern.value(), of, depth + 1)});
+      }
+      // No member that a pattern speaks of comes.
+      if (!names.empty()) {
+        give_up(place, "patternProperties", "patternProperties can't be combined with properties");
+        return nullptr;
+      }
+      refuse(place, "guides know one of patternProperties alone");
+    }
+    if (says ? schema[rest] == false : has_properties || !names.empty()) return nullptr;
+    const auto value =
+        compile(schema.value(rest, Json(true)), fmt::format("{}/{}", place, rest), depth + 1);
+    if (!key) key = names.empty() ? json_.string() : key_other_than(names);
+    return sequence({key, literal(":"), json_.space(), value});
+  }
+
+  // How many members no property names may come (-1: any number).
+  std::pair<int32_t, int32_t> member_counts(const Json& schema, size_t required, size_t named,
+                                            bool has_extra, const std::string& place) {
+    const int32_t least = count(schema, "minProperties", 0, place);
+    const int32_t most = count(schema, "maxProperties", -1, place);
+    if (most >= 0 && most < least) refuse(place, "maxProperties is below minProperties");
+    if (named == 0) return {least, has_extra ? most : 0};
+    if (least > static_cast<int32_t>(required))
+      give_up(place, "minProperties", "minProperties asks for more than is required");
+    const bool is_held = most < 0 || (!has_extra && most >= static_cast<int32_t>(named));
+    if (is_held) return {0, -1};
+    if (most < static_cast<int32_t>(named))
+      give_up(place, "maxProperties", "maxProperties is below the number of properties");
+    return {0, std::max(most - static_cast<int32_t>(named), 0)};
   }
 
   // The members in order, optional ones left out at will. A rule for what follows member i, when
   // there has been one before it and when there has not.
+  // `least` to `most` (-1: any number) others come behind them.
   template <typename Properties>
-  ExprPtr members(const Properties& properties, const ExprPtr& extra) {
+  ExprPtr members(const Properties& properties, const ExprPtr& extra, int32_t least, int32_t most) {
     const auto comma = sequence({literal(","), json_.space()});
     ExprPtr after_one = json_.space(), after_none = sequence({});
-    if (extra) {
-      const auto more = repeat(sequence({comma, extra}), 0);
-      after_one = sequence({more, json_.space()});
-      after_none = optional(sequence({extra, more, json_.space()}));
+    if (extra && most != 0) {
+      const auto one = sequence({comma, extra});
+      after_one = sequence({grammar_.repeat_many(one, least, most), json_.space()});
+      const auto more = grammar_.repeat_many(one, std::max(least - 1, 0), most < 0 ? -1 : most - 1);
+      after_none = sequence({extra, more, json_.space()});
+      if (least == 0) after_none = optional(after_none);
     }
     for (auto property = properties.rbegin(); property != properties.rend(); ++property) {
       const int32_t rule = grammar_.add_rule();
@@ -407,16 +654,17 @@ class Compiler {
   const Json& root_;
   Grammar& grammar_;
   JsonGrammar json_;
+  Relaxed* relaxed_;  // null: what is not understood is refused
   std::map<std::string, int32_t> refs_;
 };
 }  // namespace
 
-ExprPtr schema_grammar(std::string_view schema_json, Grammar& grammar) {
+ExprPtr schema_grammar(std::string_view schema_json, Grammar& grammar, Relaxed* relaxed) {
   const Json schema = Json::parse(schema_json, nullptr, /*allow_exceptions=*/false);
   if (schema.is_discarded())
     throw Error(ErrorKind::kUser, "the JSON schema is not valid JSON",
                 "check its quotes and commas");
-  return Compiler(schema, grammar).compile(schema, "#", 0);
+  return Compiler(schema, grammar, relaxed).compile(schema, "#", 0);
 }
 
 }  // namespace sluice::guide

@@ -1,18 +1,29 @@
 #pragma once
 // JSON schemas as guides. What is understood: type, enum, const, properties, required,
-// additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, pattern,
-// format (date, time, date-time, uuid, ipv4, email), minimum, maximum and their exclusive forms,
-// anyOf, oneOf (as anyOf), allOf, $ref within the schema, nullable. Keywords that only describe are
-// passed over; any other is refused by name. Properties come in the schema's order; those that the
-// schema does not name come only where additionalProperties says so. Pure.
+// additionalProperties, patternProperties (one, beside no others), propertyNames, minProperties and
+// maxProperties (of objects without named properties, or where they say nothing new),
+// dependentRequired, unevaluatedProperties, items, prefixItems, lists of items with
+// additionalItems, minItems, maxItems, minLength, maxLength, pattern, format (date, time,
+// date-time, uuid, ipv4, email), minimum, maximum and their exclusive forms, multipleOf, anyOf,
+// oneOf (as anyOf), allOf, $ref within the schema by pointer or anchor, nullable. Words that JSON
+// Schema does not have, and those that only describe, change nothing. What it has and is not
+// understood is refused by name, or relaxed: the place is then held by all that is understood of
+// it. Properties come in the schema's order; those that the schema does not name come only where it
+// says so. Nothing that a guide lets through breaks what is held. Pure.
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/guide/grammar.h"
 
 namespace sluice::guide {
 
-/// The expression of all texts that the schema allows; its rules are added to `grammar`. Errors:
-/// kUser naming the place in the schema.
-ExprPtr schema_grammar(std::string_view schema_json, Grammar& grammar);
+/// What of a schema a guide does not hold: "#/properties/tags: uniqueItems".
+using Relaxed = std::vector<std::string>;
+
+/// The expression of all texts that the schema allows; its rules are added to `grammar`. With
+/// `relaxed` what is not understood is added there instead of being refused. Errors: kUser naming
+/// the place in the schema; GuideSizeError.
+ExprPtr schema_grammar(std::string_view schema_json, Grammar& grammar, Relaxed* relaxed = nullptr);
 
 }  // namespace sluice::guide

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/base/error.h"
 #include "src/text/utf8.h"
 
@@ -257,6 +259,127 @@ class Parser {
 
 ExprPtr parse_regex(std::string_view pattern, Anchoring anchoring, Spelling spelling) {
   return Parser(pattern, anchoring, spelling).parse();
+}
+
+namespace {
+constexpr int64_t kEndless = int64_t{1} << 40;
+
+// Characters of the texts of a plain expression: bytes that continue none.
+struct Lengths {
+  int64_t least = 0, most = 0;
+};
+Lengths lengths_of(const Expr& plain) {
+  Lengths out;
+  switch (plain.kind) {
+    case Expr::Kind::kRange: {
+      const bool continues = plain.low >= 0x80 && plain.high < 0xC0;
+      return {!continues, !continues};
+    }
+    case Expr::Kind::kSequence:
+      for (const ExprPtr& child : plain.children) {
+        const Lengths one = lengths_of(*child);
+        out.least += one.least;
+        out.most = std::min(out.most + one.most, kEndless);
+      }
+      return out;
+    case Expr::Kind::kEither:
+      out.least = kEndless;
+      for (const ExprPtr& child : plain.children) {
+        const Lengths one = lengths_of(*child);
+        out = {std::min(out.least, one.least), std::max(out.most, one.most)};
+      }
+      return out;
+    case Expr::Kind::kRepeat: {
+      const Lengths one = lengths_of(*plain.children.front());
+      out.least = one.least * plain.least;
+      out.most = plain.most < 0 ? (one.most > 0 ? kEndless : 0)
+                                : std::min(one.most * plain.most, kEndless);
+      return out;
+    }
+    case Expr::Kind::kRule: return {0, kEndless};
+  }
+  return out;
+}
+
+ExprPtr within(const ExprPtr& spelled, const ExprPtr& plain, Lengths wanted);
+
+// Of several parts whose lengths vary each gets as much of what there is as it takes.
+ExprPtr sequence_within(const Expr& spelled, const Expr& plain, Lengths wanted) {
+  std::vector<Lengths> parts;
+  Lengths all;
+  for (const ExprPtr& child : plain.children) {
+    parts.push_back(lengths_of(*child));
+    all.least += parts.back().least;
+    all.most = std::min(all.most + parts.back().most, kEndless);
+  }
+  int64_t lacking = std::max<int64_t>(wanted.least - all.least, 0);
+  int64_t spare = wanted.most - all.least;  // beyond the least of each
+  if (lacking > spare) return nullptr;
+  size_t varying = 0;
+  for (const Lengths& one : parts) varying += one.most > one.least;
+  std::vector<ExprPtr> out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Lengths one = parts[i];
+    if (one.most > one.least) {
+      const int64_t room = one.most - one.least;
+      // One part alone may be anything within; else what is lacking is the first ones' to give.
+      const int64_t more = varying == 1 ? lacking : std::min(lacking, room);
+      const int64_t share =
+          varying == 1 ? spare : std::max(more, spare / static_cast<int64_t>(varying));
+      lacking -= more;
+      one = {one.least + more, std::min(one.most, one.least + std::min(share, spare))};
+      spare -= one.most - parts[i].least;
+      --varying;
+    }
+    ExprPtr part = within(spelled.children[i], plain.children[i], one);
+    if (!part) return nullptr;
+    out.push_back(std::move(part));
+  }
+  return sequence(std::move(out));
+}
+
+ExprPtr within(const ExprPtr& spelled, const ExprPtr& plain, Lengths wanted) {
+  const Lengths has = lengths_of(*plain);
+  if (has.least >= wanted.least && has.most <= wanted.most) return spelled;
+  if (has.least > wanted.most || has.most < wanted.least) return nullptr;
+  switch (plain->kind) {
+    case Expr::Kind::kSequence: return sequence_within(*spelled, *plain, wanted);
+    case Expr::Kind::kEither: {
+      std::vector<ExprPtr> ways;
+      for (size_t i = 0; i < plain->children.size(); ++i)
+        if (ExprPtr way = within(spelled->children[i], plain->children[i], wanted))
+          ways.push_back(std::move(way));
+      return ways.empty() ? nullptr : either(std::move(ways));
+    }
+    case Expr::Kind::kRepeat: {
+      const ExprPtr& child = plain->children.front();
+      const Lengths one = lengths_of(*child);
+      if (one.least == one.most) {
+        const int64_t least = (wanted.least + one.most - 1) / one.most;
+        const int64_t most = std::min<int64_t>(wanted.most / one.most, kMostRepeats);
+        const int64_t from = std::max<int64_t>(least, plain->least);
+        const int64_t to = plain->most < 0 ? most : std::min<int64_t>(most, plain->most);
+        if (from > to) return nullptr;
+        return repeat(spelled->children.front(), static_cast<int32_t>(from),
+                      static_cast<int32_t>(to));
+      }
+      // As many as fit at their longest, or at their shortest where one is endless.
+      if (one.most >= kEndless || wanted.least > std::max<int64_t>(one.least, 1) * plain->least)
+        return nullptr;
+      const int64_t most = wanted.most / one.most;
+      if (most < plain->least) return nullptr;
+      return repeat(
+          spelled->children.front(), plain->least,
+          static_cast<int32_t>(std::min<int64_t>(
+              plain->most < 0 ? most : std::min<int64_t>(most, plain->most), kMostRepeats)));
+    }
+    default: return nullptr;
+  }
+}
+}  // namespace
+
+ExprPtr within_lengths(const ExprPtr& spelled, const ExprPtr& plain, int64_t least, int64_t most) {
+  return within(spelled, plain, {least, most < 0 ? kEndless : most});
 }
 
 }  // namespace sluice::guide

@@ -20,4 +20,9 @@ enum class Anchoring : uint8_t {
 ExprPtr parse_regex(std::string_view pattern, Anchoring anchoring = Anchoring::kWhole,
                     Spelling spelling = Spelling::kPlain);
 
+/// Texts of an expression of this pattern that have from `least` to `most` characters (-1: any
+/// number); of what can't be said simply, some of them. `spelled` and `plain` are the pattern in
+/// the output's spelling and in Spelling::kPlain. Null: there are none.
+ExprPtr within_lengths(const ExprPtr& spelled, const ExprPtr& plain, int64_t least, int64_t most);
+
 }  // namespace sluice::guide

@@ -184,7 +184,9 @@ void set_response_format(const char* name, const json& value, SamplingParams& pa
   if (!value.contains("json_schema") || !value["json_schema"].is_object() ||
       !value["json_schema"].contains("schema"))
     throw Refusal{kInvalid, "response_format.json_schema must be an object with a \"schema\""};
-  set_schema("response_format.json_schema.schema", value["json_schema"]["schema"], params);
+  const json& format = value["json_schema"];
+  set_schema("response_format.json_schema.schema", format["schema"], params);
+  params.guide.relaxes = !(format.contains("strict") && format["strict"] == true);
 }
 
 // vLLM's: one of json, regex, choice and grammar.

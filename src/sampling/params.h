@@ -46,6 +46,7 @@ struct GuideSpec {
   GuideKind kind = GuideKind::kNone;
   std::string text;
   std::vector<std::string> choices;
+  bool relaxes = false;  ///< of a schema: what guides don't know is left out, instead of an error
 
   bool operator==(const GuideSpec&) const = default;
 };

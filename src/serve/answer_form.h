@@ -31,6 +31,7 @@ struct AnswerShape {
   bool generates = true;
   std::vector<std::string> prompt_texts;         ///< with echoes
   std::vector<std::vector<int32_t>> prompt_ids;  ///< of each prompt
+  std::vector<std::string> warnings;             ///< what was asked for and is not done
 };
 
 class AnswerForm {

@@ -343,6 +343,7 @@ std::string Answer::whole() {
   out["usage"] = usage();
   if (shape_.is_chat && shape_.prompt_top >= 0)
     out["prompt_logprobs"] = prompt_logprobs(samples_.front().prompt);
+  if (!shape_.warnings.empty()) out["warnings"] = shape_.warnings;
   return dump(out);
 }
 

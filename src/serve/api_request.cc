@@ -259,10 +259,12 @@ void finish_tools(const ordered_json& body, ChatRequest& out) {
   const bool has_choice = body.contains("tool_choice") && !body["tool_choice"].is_null();
   read_tool_choice(has_choice ? body["tool_choice"] : ordered_json("auto"), std::move(tools), out);
   if (out.callable.empty()) return;
-  if (out.params.guide.kind != sampling::GuideKind::kNone)
+  using sampling::GuideKind;
+  const GuideKind guide = out.params.guide.kind;
+  if (guide != GuideKind::kNone && guide != GuideKind::kJson && guide != GuideKind::kJsonSchema)
     refuse("tools",
-           "guided output leaves no room for calls of tools; leave out one of them, or add "
-           "\"tool_choice\": \"none\"");
+           "an answer is calls of tools, text, or JSON by a schema; leave out the guide or the "
+           "tools, or add \"tool_choice\": \"none\"");
 }
 
 void read_documents(const ordered_json& value, ChatRequest& out) {

@@ -439,7 +439,10 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
     }
     if (is_at_end && job.running.empty()) break;
     if (!service_.failure().empty()) return;
-    if (const auto event = job.mailbox->take(kLook)) take_event(job, *event);
+    if (const auto event = job.mailbox->take(kLook)) {
+      take_event(job, *event);
+      if (event->is_last()) change(id, count, /*is_durable=*/false);
+    }
   }
   job.results.flush();
   change(id, count);

@@ -203,11 +203,16 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
     if (std::exchange(out.form.begins_in_thought, false)) out.text += "\n</think>\n\n";
     out.text += format->trigger;
   }
+  chat::ToolAlternative otherwise;
+  if (call.params.guide.kind == sampling::GuideKind::kJson)
+    otherwise = {R"({"type":"object"})", false};
+  else if (call.params.guide.kind == sampling::GuideKind::kJsonSchema)
+    otherwise = {call.params.guide.text, !call.params.guide.relaxes};
   out.guide = {
       sampling::GuideKind::kCalls,
       chat::tool_guide(*format, call.callable,
                        call.must_call ? chat::ToolGuideUse::kForced : chat::ToolGuideUse::kOffered,
-                       call.calls_many),
+                       call.calls_many, otherwise),
       {}};
   const auto trigger = tokenizer.encode(format->trigger, text::AddSpecial::kNo);
   out.keeps_special = std::any_of(trigger.begin(), trigger.end(),

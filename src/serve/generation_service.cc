@@ -372,12 +372,15 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   std::vector<uint64_t> ids;
   std::vector<GenerationRequest> leaders;
   std::vector<std::shared_ptr<guide::Guide>> guides;
+  std::vector<std::string> relaxed;
   for (Submission& submission : submissions) {
     guides.push_back(guides_.make(submission.params.guide));
+    if (guides.back() && guides.back()->relaxed().size() > relaxed.size())
+      relaxed = guides.back()->relaxed();
     guides_.find_breakers(submission.params);
   }
   const MutexLock lock(mutex_);
-  if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
+  if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr, {}};
   int index = first_index;
   for (size_t which = 0; which < submissions.size(); ++which) {
     const Submission& submission = submissions[which];
@@ -436,9 +439,9 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   if (outcome != RequestQueue::Outcome::kTaken) {
     for (uint64_t id : ids) samples_.erase(id);
     if (outcome == RequestQueue::Outcome::kFull) metrics_.rejected();
-    return {outcome, nullptr};
+    return {outcome, nullptr, {}};
   }
-  return {outcome, std::make_unique<Ticket>(*this, mailbox, std::move(ids))};
+  return {outcome, std::make_unique<Ticket>(*this, mailbox, std::move(ids)), std::move(relaxed)};
 }
 
 void GenerationService::give_up(const std::vector<uint64_t>& ids) {

@@ -117,7 +117,8 @@ class GenerationService {
 
   struct Admission {
     RequestQueue::Outcome outcome;
-    std::unique_ptr<Ticket> ticket;  ///< when taken
+    std::unique_ptr<Ticket> ticket;      ///< when taken
+    std::vector<std::string> relaxed{};  ///< what the guides do not hold (Guide::relaxed)
   };
   /// Sample i of submission s arrives with index s * samples + i (samples of the submissions before
   /// it counted). All or none are taken. Errors: kUser for a guide that can't be made.

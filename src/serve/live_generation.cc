@@ -21,15 +21,26 @@ ApiError error_of(const Event& event) {
     return {503, "the answer was broken off: the server is shutting down", "", "", 0};
   return {503, "the engine has stopped: " + event.text, "", "", 0};
 }
+// One header, of letters that any header may have.
+void add_warnings(const std::vector<std::string>& warnings, http::Response& response) {
+  constexpr size_t kMostBytes = 2000;
+  std::string all;
+  for (const std::string& one : warnings) all += (all.empty() ? "" : "; ") + one;
+  if (all.empty()) return;
+  all.resize(std::min(all.size(), kMostBytes));
+  for (char& c : all)
+    if (c < ' ' || c > '~') c = '?';
+  response.set_header("X-Sluice-Warning", std::move(all));
+}
 }  // namespace
 
 LiveGeneration::LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
                                std::unique_ptr<AnswerForm> answer, Options options)
     : ticket_(std::move(ticket)),
       answer_(std::move(answer)),
-      options_(options),
-      deadline_(options.request_time.count() > 0 ? Clock::now() + options.request_time
-                                                 : Clock::time_point::max()) {}
+      options_(std::move(options)),
+      deadline_(options_.request_time.count() > 0 ? Clock::now() + options_.request_time
+                                                  : Clock::time_point::max()) {}
 
 LiveGeneration::~LiveGeneration() { ticket_->mailbox().watch(nullptr); }
 
@@ -69,6 +80,7 @@ Piece LiveGeneration::next_whole() {
     if (!answer_->is_complete()) continue;
     http::Response response;
     response.set_content(answer_->whole(), "application/json");
+    add_warnings(options_.warnings, response);
     return Piece::whole(std::move(response));
   }
   if (is_late()) return Piece::whole(refused(lateness()));
@@ -95,6 +107,7 @@ Piece LiveGeneration::begin() {
   head.set_header("Content-Type", answer_->stream_type());
   head.set_header("Cache-Control", "no-cache");
   head.set_header("X-Accel-Buffering", "no");
+  add_warnings(options_.warnings, head);
   return Piece::begin(std::move(head));
 }
 

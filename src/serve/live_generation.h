@@ -17,6 +17,7 @@ class LiveGeneration final : public http::LiveAnswer {
     bool streams = false;
     bool begins_at_once = false;           ///< a stream: before anything is known of how it goes
     std::chrono::seconds request_time{0};  ///< from now to the end; 0: as long as it takes
+    std::vector<std::string> warnings{};   ///< for a header of the answer
   };
   LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
                  std::unique_ptr<AnswerForm> answer, Options options);

@@ -276,8 +276,11 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
         503, failure.empty() ? "the server is shutting down" : "the engine has stopped: " + failure,
         "", "", 0};
   }
-  response.live =
-      std::make_shared<LiveGeneration>(std::move(admission.ticket), make(std::move(shape)), how);
+  for (const std::string& one : admission.relaxed)
+    shape.warnings.push_back("the guide does not hold all: " + one);
+  how.warnings = shape.warnings;
+  response.live = std::make_shared<LiveGeneration>(std::move(admission.ticket),
+                                                   make(std::move(shape)), std::move(how));
 }
 
 void TextRoutes::tokenize(const http::Request& request, http::Response& response) const {

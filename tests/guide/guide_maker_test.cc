@@ -14,8 +14,8 @@ namespace sluice::guide {
 namespace {
 
 using sampling::GuideKind;
-using testing::ListTokenizer;
 using sampling::GuideSpec;
+using testing::ListTokenizer;
 
 ListTokenizer letters() {
   std::vector<std::string> tokens{"<end>"};

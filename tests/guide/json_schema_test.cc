@@ -93,6 +93,56 @@ const Case kCases[] = {
     {R"({"type":"string","nullable":true})", {"null", R"("x")"}, {"1"}},
     {R"({})", {"1", "null", R"({"a":[1,"b"]})"}, {"{a}", "nil"}},
     {"true", {"[]"}, {"x"}},
+    {R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":4})",
+     {R"("ab")", R"("abcd")"},
+     {R"("a")", R"("abcde")", R"("AB")"}},
+    {R"({"type":"string","pattern":"^[a-z][a-z0-9-]*$","maxLength":3})",
+     {R"("a")", R"("a-9")"},
+     {R"("")", R"("a-9a")", R"("9")"}},
+    {R"({"type":"string","pattern":"^\\d{3}$|^x+$","minLength":3,"maxLength":5})",
+     {R"("123")", R"("xxxxx")"},
+     {R"("xx")", R"("xxxxxx")", R"("1234")"}},
+    {R"({"type":"string","format":"date","maxLength":10})", {R"("2026-11-22")"}, {R"("a")"}},
+    {R"({"type":"string","minLength":300,"maxLength":70000})", {}, {R"("")", R"("abc")"}},
+    {R"({"type":"number","exclusiveMinimum":0,"maximum":1.5})",
+     {"0.001", "1", "1.50", "1.0"},
+     {"0", "0.0", "-0", "1.51", "2", "-1"}},
+    {R"({"type":"number","minimum":5,"exclusiveMinimum":true})", {"5.1", "6"}, {"5", "5.0"}},
+    {R"({"type":"number","multipleOf":0.01,"minimum":0})", {"0", "1.25", "3.1"}, {"1.255", "-1"}},
+    {R"({"type":"number","multipleOf":5})", {"0", "-15", "20"}, {"7", "5.0"}},
+    {R"({"type":"integer","minimum":0.5,"maximum":3.5})", {"1", "3"}, {"0", "4"}},
+    {R"({"type":"integer","exclusiveMinimum":0,"multipleOf":3})", {"3", "12"}, {"0", "-3", "4"}},
+    {R"({"type":"integer","minimum":-9007199254740991,"maximum":9223372036854775807})",
+     {"-5", "123456789012345"},
+     {"1.5"}},
+    {R"({"type":"array","items":[{"type":"string"},{"type":"integer"}],"additionalItems":false})",
+     {"[]", R"(["a"])", R"(["a",1])"},
+     {R"(["a",1,2])", "[1]"}},
+    {R"({"type":"array","items":{"type":"boolean"},"minItems":1,"maxItems":100000})",
+     {"[true]", "[true,false]"},
+     {"[]", "[1]"}},
+    {R"({"type":"object","minProperties":1,"maxProperties":2})",
+     {R"({"a":1})", R"({"a":1,"b":2})"},
+     {"{}", R"({"a":1,"b":2,"c":3})"}},
+    {R"({"type":"object","patternProperties":{"^x-":{"type":"integer"}},"additionalProperties":false})",
+     {"{}", R"({"x-a":1,"x-":2})"},
+     {R"({"a":1})", R"({"x-a":"b"})"}},
+    {R"({"type":"object","propertyNames":{"pattern":"^[a-z]{1,3}$"},"additionalProperties":{"type":"null"}})",
+     {"{}", R"({"abc":null})"},
+     {R"({"abcd":null})", R"({"A":null})"}},
+    {R"({"properties":{"a":{"type":"null"},"b":{"type":"null"}},"dependentRequired":{"a":["b"]}})",
+     {R"({"a":null,"b":null})", R"({"b":null})"},
+     {R"({"a":null})"}},
+    {R"({"properties":{"a":{"type":"null"},"z":false},"unevaluatedProperties":false})",
+     {"{}", R"({"a":null})"},
+     {R"({"z":1})", R"({"y":1})"}},
+    {R"({"properties":{"a":{"$ref":"#leaf"}},"required":["a"],"$defs":{"l":{"$anchor":"leaf","type":"null"}}})",
+     {R"({"a":null})"},
+     {R"({"a":1})"}},
+    {R"({"anyOf":[false,{"type":"null"}]})", {"null"}, {"1"}},
+    {R"({"type":"null","propertyOrdering":["a"],"markdownDescription":"x","discriminator":{"propertyName":"k"},"ui:widget":"w"})",
+     {"null"},
+     {"1"}},
 };
 
 TEST(JsonSchema, AllowsWhatItSaysAndNothingElse) {
@@ -106,26 +156,30 @@ TEST(JsonSchema, AllowsWhatItSaysAndNothingElse) {
 
 TEST(JsonSchema, RefusesByNameWhatItCanNotKeepTo) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"type":"object","patternProperties":{}})", "patternProperties"},
+      {R"({"type":"object","patternProperties":{"a":{},"b":{}}})", "patternProperties"},
+      {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
+      {R"({"$dynamicRef":"#a"})", "$dynamicRef"},
       {R"({"not":{"type":"null"}})", "\"not\""},
-      {R"({"type":"integer","multipleOf":3})", "multipleOf"},
+      {R"({"type":"integer","multipleOf":3001})", "multipleOf"},
+      {R"({"type":"integer","multipleOf":7,"maximum":5})", "multipleOf"},
       {R"({"type":"strnig"})", "strnig"},
-      {R"({"properties":{"a":{"type":"array","items":{"if":{}}}}})", "#/properties/a/items"},
+      {R"({"properties":{"a":{"type":"array","items":{"if":{},"then":{}}}}})",
+       "#/properties/a/items"},
       {R"({"$ref":"#/$defs/gone"})", "leads nowhere"},
       {R"({"$ref":"https://elsewhere"})", "leaves the schema"},
       {R"({"enum":[]})", "enum"},
       {R"({"type":"array","minItems":3,"maxItems":2})", "maxItems"},
       {R"({"type":"array","items":false,"minItems":1})", "minItems"},
       {R"({"type":"integer","minimum":5,"maximum":4})", "from 5 to 4"},
-      {R"({"type":"number","exclusiveMinimum":0})", "inclusive"},
+      {R"({"type":"number","exclusiveMinimum":1,"maximum":1})", "no number"},
       {R"~({"type":"string","pattern":"(?=a)"})~", "look-ahead"},
-      {R"({"type":"string","pattern":"a","maxLength":3})", "pattern"},
+      {R"({"type":"string","pattern":"^a{5}$","maxLength":3})", "pattern"},
       {R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "\"type\""},
       {R"({"allOf":[{"$ref":"#"}]})", "itself"},
       {"false", "nothing"},
       {"[]", "no object"},
       {"{", "not valid JSON"},
-      {R"({"type":"string","maxLength":100000})", "maxLength"},
+      {R"({"type":"string","maxLength":10000000})", "maxLength"},
   };
   for (const auto& [schema, wanted] : cases) {
     try {
@@ -140,6 +194,84 @@ TEST(JsonSchema, RefusesByNameWhatItCanNotKeepTo) {
   for (int i = 0; i < 300; ++i) deep += R"({"type":"array","items":)";
   deep += "true" + std::string(300, '}');
   EXPECT_THROW(automaton_of_schema(deep), Error);
+}
+
+// What guides don't know of a schema is left out where it stands, and told; names, types and what
+// is required stay.
+TEST(JsonSchema, RelaxesOnlyWhatItDoesNotKnow) {
+  struct Relaxing {
+    const char* schema;
+    std::vector<const char*> allowed, refused, told;
+  };
+  const Relaxing cases[] = {
+      {R"({"type":"object","properties":{"a":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true}},"required":["a"],"additionalProperties":false})",
+       {R"({"a":1})", R"({"a":1,"tags":["x","x"]})"},
+       {"{}", R"({"a":"1"})", R"({"a":1,"tags":[1]})", R"({"b":1})"},
+       {"#/properties/tags: uniqueItems"}},
+      {R"~({"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)","maxLength":2}},"required":["a"]})~",
+       {R"({"a":"yz"})"},
+       {R"({"a":1})", R"({"a":"xyz"})", "{}"},
+       {"#/properties/a: pattern"}},
+      {R"({"type":"object","properties":{"n":{"type":"integer","multipleOf":70000}},"required":["n"]})",
+       {R"({"n":5})"},
+       {R"({"n":"5"})", R"({"n":5.5})"},
+       {"#/properties/n: multipleOf"}},
+      {R"({"type":"object","properties":{"k":{"enum":["a","b"]}},"required":["k"],"if":{"properties":{"k":{"const":"a"}}},"then":{"required":["x"]}})",
+       {R"({"k":"a"})", R"({"k":"b"})"},
+       {R"({"k":"c"})", "{}"},
+       {"#: if", "#: then"}},
+      {R"({"type":"object","properties":{"r":{"type":"object","$ref":"https://elsewhere"}},"required":["r"]})",
+       {R"({"r":{"x":1}})"},
+       {R"({"r":1})"},
+       {"leaves the schema"}},
+      {R"({"type":"string","not":{"const":"a"}})", {R"("a")"}, {"1"}, {"#: not"}},
+      {R"({"type":"array","contains":{"type":"null"},"items":{"type":"integer"}})",
+       {"[1]"},
+       {"[\"a\"]"},
+       {"contains"}},
+  };
+  for (const Relaxing& one : cases) {
+    SCOPED_TRACE(one.schema);
+    Grammar grammar;
+    Relaxed relaxed;
+    const ExprPtr start = schema_grammar(one.schema, grammar, &relaxed);
+    Automaton automaton(grammar.build(start));
+    for (const char* text : one.allowed) EXPECT_TRUE(matches(automaton, text)) << text;
+    for (const char* text : one.refused) EXPECT_FALSE(matches(automaton, text)) << text;
+    std::string told;
+    for (const std::string& line : relaxed) told += line + "\n";
+    for (const char* text : one.told) EXPECT_NE(told.find(text), std::string::npos) << told;
+    EXPECT_THROW(automaton_of_schema(one.schema), Error) << "without leave it is refused";
+  }
+  Grammar grammar;
+  Relaxed relaxed;
+  EXPECT_THROW(schema_grammar(R"({"properties":{"a":false},"required":["a"]})", grammar, &relaxed),
+               Error)
+      << "nothing can be right";
+}
+
+// Blocks of 64, 4096, ...: the same lengths as one by one.
+TEST(Grammar, ManyRepetitionsAreAsMany) {
+  for (const auto& [least, most] : std::vector<std::pair<int, int>>{
+           {0, 300}, {300, 300}, {257, 4160}, {4096, 4097}, {100, 5000}, {400, -1}, {0, 257}}) {
+    Grammar grammar;
+    Automaton automaton(grammar.build(grammar.repeat_many(literal("ab"), least, most)));
+    auto state = automaton.start();
+    for (int count = 0; count <= 5100; ++count) {
+      const bool is_within = count >= least && (most < 0 || count <= most);
+      ASSERT_EQ(state != Automaton::kDead && automaton.is_accepting(state), is_within)
+          << count << " of " << least << ".." << most;
+      if (most >= 0 && count > most) break;
+      state = automaton.after(state, 'a');
+      if (state != Automaton::kDead) state = automaton.after(state, 'b');
+      if (state == Automaton::kDead) {
+        ASSERT_EQ(count, most);
+        break;
+      }
+    }
+  }
+  Grammar grammar;
+  EXPECT_LT(grammar.build(grammar.repeat_many(literal("ab"), 10, 1'000'000)).nodes.size(), 3000u);
 }
 
 // Random walks: whatever is written byte by byte and may end is JSON of that shape.

@@ -189,7 +189,7 @@ TEST(ApiRequest, RefusesByName) {
   tools_refused(tool + R"(, "tool_choice": "sometimes")", "tool_choice");
   tools_refused(tool + R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})",
                 "tool_choice");
-  tools_refused(tool + R"(, "response_format": {"type": "json_object"})", "tools");
+  tools_refused(tool + R"(, "guided_regex": "a+")", "tools");
 }
 
 TEST(ApiError, HasOpenAisForm) {

@@ -180,10 +180,80 @@ TEST(HttpServer, OffersToolsAndAnswersInText) {
   EXPECT_EQ(again["choices"][0]["finish_reason"], "length");
   json strict = kTool;
   strict["function"]["strict"] = true;
-  strict["function"]["parameters"] = {{"type", "object"}, {"patternProperties", json::object()}};
+  strict["function"]["parameters"] = {{"type", "object"}, {"not", json::object()}};
   const json refused = server.post("/v1/chat/completions", with(plain, {{"tools", {strict}}}), 400);
-  EXPECT_NE(refused["error"]["message"].get<std::string>().find("patternProperties"),
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
+}
+
+// What guides don't know of a schema is said, in a header and beside the answer; the rest holds.
+TEST(HttpServer, SaysWhatAGuideDoesNotHold) {
+  const Server server(with_tools("hermes"));
+  json tool = kTool;
+  tool["function"]["parameters"]["properties"]["days"]["not"] = {{"const", 3}};
+  const json call{{"messages", {{{"role", "user"}, {"content", "Lily"}}}},
+                  {"max_tokens", 100},
+                  {"temperature", 0},
+                  {"tool_choice", "required"},
+                  {"parallel_tool_calls", false},
+                  {"tools", {tool}}};
+  auto response = server.client().Post("/v1/chat/completions", call.dump(), "application/json");
+  ASSERT_EQ(response->status, 200) << response->body;
+  EXPECT_NE(response->get_header_value("X-Sluice-Warning").find("#/properties/days: not"),
             std::string::npos);
+  const json answer = json::parse(response->body);
+  ASSERT_EQ(answer["warnings"].size(), 1u) << answer;
+  const json arguments = json::parse(
+      answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>());
+  EXPECT_TRUE(arguments["place"].is_string());
+  EXPECT_TRUE(arguments["days"].is_number_integer()) << "names, types and what is required stay";
+  json streamed = call;
+  streamed["stream"] = true;
+  response = server.client().Post("/v1/chat/completions", streamed.dump(), "application/json");
+  EXPECT_NE(response->get_header_value("X-Sluice-Warning").find("not"), std::string::npos);
+  response = server.client().Post("/v1/chat/completions", with(call, {{"tools", {kTool}}}).dump(),
+                                  "application/json");
+  EXPECT_EQ(response->get_header_value("X-Sluice-Warning"), "");
+  EXPECT_FALSE(json::parse(response->body).contains("warnings"));
+}
+
+// A schema for the answer beside tools: a call, or else JSON by the schema, never free text.
+TEST(HttpServer, ToolsBesideAResponseFormat) {
+  const Server server(with_tools("hermes"));
+  const json schema = json::parse(
+      R"({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": false})");
+  for (const json& format :
+       {json{{"type", "json_schema"},
+             {"json_schema", {{"name", "a"}, {"strict", true}, {"schema", schema}}}},
+        json{{"type", "json_object"}}})
+    for (int seed = 0; seed < 8; ++seed) {
+      const json answer = server.post("/v1/chat/completions",
+                                      {{"messages", {{{"role", "user"}, {"content", "Lily"}}}},
+                                       {"max_tokens", 120},
+                                       {"seed", seed},
+                                       {"tools", {kTool}},
+                                       {"response_format", format}});
+      const json& choice = answer["choices"][0];
+      if (choice["finish_reason"] == "length") continue;
+      if (choice["finish_reason"] == "tool_calls") {
+        EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "weather");
+        continue;
+      }
+      const json text = json::parse(choice["message"]["content"].get<std::string>());
+      EXPECT_TRUE(text.is_object());
+      if (format["type"] == "json_schema") {
+        EXPECT_TRUE(text["ok"].is_boolean()) << text;
+      }
+    }
+  // Who must call gets a call.
+  const json forced =
+      server.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Lily"}}}},
+                                           {"max_tokens", 100},
+                                           {"temperature", 0},
+                                           {"tools", {kTool}},
+                                           {"tool_choice", "required"},
+                                           {"parallel_tool_calls", false},
+                                           {"response_format", {{"type", "json_object"}}}});
+  EXPECT_EQ(forced["choices"][0]["finish_reason"], "tool_calls");
 }
 
 TEST(HttpServer, RefusesToolsThatTheModelIsNotShown) {

@@ -137,7 +137,10 @@ TEST(HttpResponses, SaysWhatIsWrongInItsOwnWords) {
       {{{"tools", {kWeather}}}, "tools"},
       {{{"text",
          {{"format",
-           {{"type", "json_schema"}, {"name", "p"}, {"schema", {{"if", json::object()}}}}}}}},
+           {{"type", "json_schema"},
+            {"name", "p"},
+            {"strict", true},
+            {"schema", {{"not", json::object()}}}}}}}},
        "text"}};
   for (const auto& [more, param] : cases) {
     const int status = more.contains("model") ? 404 : 400;
