@@ -54,20 +54,12 @@ const std::set<std::string> kUnderstood{"type",
                                         "patternProperties",
                                         "additionalItems",
                                         "dependentRequired",
+                                        "unevaluatedItems",
                                         "unevaluatedProperties"};
-const std::set<std::string> kNotUnderstood{"not",
-                                           "if",
-                                           "then",
-                                           "else",
-                                           "contains",
-                                           "minContains",
-                                           "maxContains",
-                                           "uniqueItems",
-                                           "dependencies",
-                                           "dependentSchemas",
-                                           "$dynamicRef",
-                                           "$recursiveRef",
-                                           "unevaluatedItems"};
+const std::set<std::string> kNotUnderstood{
+    "not",         "if",           "then",        "else",         "contains",
+    "minContains", "maxContains",  "uniqueItems", "dependencies", "dependentSchemas",
+    "$dynamicRef", "$recursiveRef"};
 
 const std::map<std::string, const char*> kFormats{
     {"date", R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))"},
@@ -122,11 +114,7 @@ class Compiler {
   ExprPtr compile_part(const Json& schema, const std::string& place, int depth) {
     if (depth > kMostDepth) refuse(place, "it is nested too deep");
     if (schema.is_boolean()) {
-      if (!schema.get<bool>())
-        throw Unsatisfiable(ErrorKind::kUser,
-                            fmt::format("the JSON schema at {}: it is false: nothing is allowed "
-                                        "there",
-                                        place));
+      if (!schema.get<bool>()) nothing(place);
       return json_.any_value();
     }
     if (!schema.is_object()) refuse(place, "it is no object");
@@ -154,7 +142,6 @@ class Compiler {
     if (keyword == "then" || keyword == "else") return !schema.contains("if");
     if (keyword == "if") return !schema.contains("then") && !schema.contains("else");
     if (keyword == "minContains" || keyword == "maxContains") return !schema.contains("contains");
-    if (keyword == "unevaluatedItems") return value != false && value.is_boolean();
     return (keyword == "dependencies" || keyword == "dependentSchemas") && value.empty();
   }
 
@@ -189,10 +176,23 @@ class Compiler {
       refuse(place, fmt::format("$ref \"{}\" leads nowhere", text.substr(0, 100)));
     }
     try {
-      return root_.at(Json::json_pointer(text.substr(1)));
+      return root_.at(Json::json_pointer(unescaped(text.substr(1))));
     } catch (const Json::exception&) {
       refuse(place, fmt::format("$ref \"{}\" leads nowhere", text.substr(0, 100)));
     }
+  }
+
+  // "%25" is "%" in a URI.
+  static std::string unescaped(const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool is_escape = text[i] == '%' && i + 2 < text.size() &&
+                             std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                             std::isxdigit(static_cast<unsigned char>(text[i + 2]));
+      out += is_escape ? static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16)) : text[i];
+      if (is_escape) i += 2;
+    }
+    return out;
   }
 
   static const Json* anchored(const Json& in, const std::string& name, int depth) {
@@ -230,10 +230,54 @@ class Compiler {
     return call(rule);
   }
 
+  [[noreturn]] static void nothing(const std::string& place) {
+    throw Unsatisfiable(
+        ErrorKind::kUser,
+        fmt::format("the JSON schema at {}: it is false: nothing is allowed there", place));
+  }
+
+  // Words that speak of what their own schema leaves over, or has beside them: in one schema with
+  // another's they would say something else.
+  static void check_apart(const Json& outer, const Json& inner, const std::string& place) {
+    for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"})
+      if (inner.contains(keyword) && inner[keyword] != true)
+        refuse(place, fmt::format("allOf or anyOf hold {}", keyword));
+    const auto has_rest = [](const Json& one) {
+      return one.contains("items") || one.contains("additionalItems");
+    };
+    const auto has_first = [](const Json& one) {
+      return one.contains("prefixItems") || (one.contains("items") && one["items"].is_array());
+    };
+    if ((has_rest(outer) && has_first(inner)) || (has_first(outer) && has_rest(inner)) ||
+        (has_first(outer) && has_first(inner)))
+      refuse(place, "allOf or anyOf combine items and prefixItems");
+  }
+
+  // What `from` says of properties that it does not name holds for those that `to` names.
+  static void close_to(const Json& from, Json& to, const std::string& place) {
+    if (!from.contains("additionalProperties") || from["additionalProperties"] == true) return;
+    if (from.contains("patternProperties") || to.contains("patternProperties"))
+      refuse(place, "allOf or anyOf combine patternProperties and additionalProperties");
+    if (!to.contains("properties") || !to["properties"].is_object()) return;
+    for (auto& [name, property] : to["properties"].items()) {
+      const bool is_named = from.contains("properties") && from["properties"].contains(name);
+      if (is_named) continue;
+      if (from["additionalProperties"] == false)
+        property = false;
+      else
+        property = Json{{"allOf", Json::array({property, from["additionalProperties"]})}};
+    }
+  }
+
   // One schema that says what both say. What can't be said in one is refused.
-  Json merge(Json a, const Json& b, const std::string& place) const {
+  Json merge(Json a, const Json& part, const std::string& place) const {
+    Json other = part;
+    const Json& b = other;
     if (b.is_boolean() && b.get<bool>()) return a;
+    if (b.is_boolean()) nothing(place);
     if (!a.is_object() || !b.is_object()) refuse(place, "only objects can be combined by allOf");
+    check_apart(a, b, place);
+    for (auto [from, to] : {std::pair(&a, &other), {&other, &a}}) close_to(*from, *to, place);
     for (const auto& [keyword, value] : b.items()) {
       if (is_descriptive(keyword)) continue;
       if (!a.contains(keyword) || a[keyword] == value) {
@@ -249,6 +293,10 @@ class Compiler {
                                  : property;
       } else if (keyword == "allOf") {
         for (const Json& one : value) a[keyword].push_back(one);
+      } else if (keyword == "additionalProperties" && (value == false || a[keyword] == true)) {
+        a[keyword] = value;
+      } else if (keyword == "additionalProperties" && (value == true || a[keyword] == false)) {
+        continue;
       } else if (keyword == "minimum" || keyword == "minLength" || keyword == "minItems" ||
                  keyword == "exclusiveMinimum" || keyword == "minProperties") {
         a[keyword] = std::max(a[keyword], value);
@@ -290,6 +338,15 @@ class Compiler {
     const Json& list = schema[keyword];
     if (!list.is_array() || list.empty())
       refuse(place, fmt::format("{} is no list of schemas", keyword));
+    const auto holds_always = std::count_if(list.begin(), list.end(), [](const Json& one) {
+      return one == true || (one.is_object() && one.empty());
+    });
+    if (std::string_view(keyword) == "oneOf" && holds_always > 0 && list.size() > 1) {
+      if (holds_always > 1) nothing(place);
+      const bool is_alone = std::count(list.begin(), list.end(), Json(false)) + 1 ==
+                            static_cast<int64_t>(list.size());
+      if (!is_alone) refuse(place, "oneOf has a schema that everything is, and another");
+    }
     Json base = schema;
     base.erase(keyword);
     const bool is_alone = std::all_of(base.items().begin(), base.items().end(),
@@ -324,7 +381,8 @@ class Compiler {
         {"object",
          {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
           "minProperties", "maxProperties", "dependentRequired", "unevaluatedProperties"}},
-        {"array", {"items", "prefixItems", "minItems", "maxItems", "additionalItems"}},
+        {"array",
+         {"items", "prefixItems", "minItems", "maxItems", "additionalItems", "unevaluatedItems"}},
         {"string", {"minLength", "maxLength", "pattern", "format"}},
         {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
     for (const auto& [type, keywords] : signs)
@@ -359,10 +417,10 @@ class Compiler {
   static int32_t count(const Json& schema, const char* keyword, int32_t fallback,
                        const std::string& place) {
     if (!schema.contains(keyword)) return fallback;
-    const Json& value = schema[keyword];
-    if (!value.is_number_integer() || value < 0 || value > kMostItems)
+    const double value = schema[keyword].is_number() ? schema[keyword].get<double>() : -1;
+    if (value < 0 || value > kMostItems || value != std::floor(value))
       refuse(place, fmt::format("{} must be a whole number from 0 to {}", keyword, kMostItems));
-    return value.get<int32_t>();
+    return static_cast<int32_t>(value);
   }
 
   // Where what a pattern and lengths say together can't be found, the pattern holds alone.
@@ -480,6 +538,12 @@ class Compiler {
       if (schema.contains("additionalItems")) other["items"] = schema["additionalItems"];
       return compile_array(other, place, depth);
     }
+    if (schema.contains("unevaluatedItems") && !schema.contains("items")) {
+      Json other = schema;
+      other["items"] = schema["unevaluatedItems"];
+      other.erase("unevaluatedItems");
+      return compile_array(other, place, depth);
+    }
     const int32_t least = count(schema, "minItems", 0, place);
     const int32_t most = count(schema, "maxItems", -1, place);
     if (most >= 0 && most < least) refuse(place, "maxItems is below minItems");
@@ -556,7 +620,9 @@ class Compiler {
       for (const auto& [name, of] : schema["properties"].items()) add(name, of);
     }
     for (const std::string& name : required)
-      if (std::find(names.begin(), names.end(), name) == names.end()) add(name, true);
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        add(name, schema.value("additionalProperties",
+                               schema.value("unevaluatedProperties", Json(true))));
     const ExprPtr extra = other_member(schema, names, has_properties, place, depth);
     const auto [least, most] =
         member_counts(schema, required.size(), names.size(), extra != nullptr, place);
