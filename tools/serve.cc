@@ -252,6 +252,11 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   flags.chat.add_to(parser, group);
   flags.chat.add_reading_to(parser, group);
   parser
+      .add_flag("--strict", flags.http.is_strict,
+                "refuse requests with fields that this server does not know or can't do; else they "
+                "are passed over, and the answer says so (X-Sluice-Warning)")
+      ->group(group);
+  parser
       .add_option("--cors-origin", flags.http.cors_origins,
                   "pages of this origin may ask, such as https://a.example (* for all)")
       ->expected(1)

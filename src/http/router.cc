@@ -53,6 +53,8 @@ void Router::add(std::string method, std::string_view path, Place place, Handler
 }
 
 std::optional<Router::Match> Router::find(std::string_view method, std::string_view path) const {
+  // A slash at the end is nobody's: base addresses are written with it.
+  if (path.size() > 1 && path.ends_with('/') && !path.ends_with("//")) path.remove_suffix(1);
   const auto segments = split(path);
   for (const Route& route : routes_) {
     if (route.method != method) continue;

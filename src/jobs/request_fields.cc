@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "src/jobs/bounded_json.h"
+#include "src/jobs/wishes.h"
 
 namespace sluice::jobs {
 
@@ -29,7 +31,11 @@ float number(const char* name, const json& value) {
   return static_cast<float>(value.get<double>());
 }
 
-int integer(const char* name, const json& value) {
+int integer(const char* name, const json& given) {
+  // Some languages have but one kind of number: 3.0 is 3.
+  const bool is_whole = given.is_number_float() && std::abs(given.get<double>()) < 2147483648.0 &&
+                        given.get<double>() == std::floor(given.get<double>());
+  const json value = is_whole ? json(static_cast<int64_t>(given.get<double>())) : given;
   if (!value.is_number_integer()) refuse_type(name, value, "an integer");
   constexpr int64_t kLow = std::numeric_limits<int>::min(), kHigh = std::numeric_limits<int>::max();
   const bool fits = value.is_number_unsigned()
@@ -304,45 +310,65 @@ void set_completion_tokens(const char* name, const json& value, Request& request
 // What a neutral field may be.
 using IsNeutral = bool (*)(const json& value);
 bool is_any(const json&) { return true; }
-bool is_text(const json& value) { return value.is_string(); }
 bool is_true(const json& value) { return value == true; }
 bool is_false(const json& value) { return value == false; }
-bool is_flag(const json& value) { return value.is_boolean(); }
 bool is_text_only(const json& value) { return value == json::array({"text"}); }
 
+// What becomes of a value that is not neutral.
+enum class Otherwise : uint8_t {
+  kPassOver,  ///< the answer makes sense without it (Wishes)
+  kRefuse     ///< what was asked for would be missing
+};
 struct NeutralField {
   const char* name;
   IsNeutral takes;
+  Otherwise otherwise = Otherwise::kPassOver;
 };
 constexpr NeutralField kNeutralFields[] = {
     // Who asks, and how that is kept there.
     {"user", is_any},
     {"metadata", is_any},
-    {"safety_identifier", is_text},
-    {"request_id", is_text},
+    {"client_metadata", is_any},
+    {"safety_identifier", is_any},
+    {"request_id", is_any},
+    {"session_id", is_any},
     {"store", is_false},
     {"service_tier", [](const json& v) { return v == "auto" || v == "default"; }},
-    // How fast, not what.
-    {"prompt_cache_key", is_text},
-    {"prompt_cache_retention", is_text},
-    {"cache_salt", is_text},
-    {"cache_prompt", is_flag},
-    {"prediction", [](const json& v) { return v.is_object(); }},
+    // How fast, and for how long, not what.
+    {"prompt_cache_key", is_any},
+    {"prompt_cache_retention", is_any},
+    {"prompt_cache_options", is_any},
+    {"cache_salt", is_any},
+    {"cache_prompt", is_any},
+    {"id_slot", is_any},
+    {"ttl", is_any},
+    {"keep_alive", is_any},
+    {"speed", is_any},
+    {"prediction", is_any},
+    {"timings_per_token", is_any},
+    {"return_progress", is_any},
+    // How thoughts are told apart from answers: as the server was started.
+    {"reasoning_format", is_any},
+    {"include_reasoning", is_true},
+    {"reasoning_in_content", is_false},
     // What is done here as it is.
-    {"modalities", is_text_only},
-    {"suffix", [](const json& v) { return v == ""; }},
+    {"modalities", is_text_only, Otherwise::kRefuse},
+    {"suffix", [](const json& v) { return v == ""; }, Otherwise::kRefuse},
     {"skip_special_tokens", is_true},
     {"spaces_between_special_tokens", is_true},
-    {"include_reasoning", is_true},
     {"return_token_ids", is_false},
     {"return_tokens_as_token_ids", is_false},
-    {"continue_final_message", is_false},
-    {"documents", is_nothing},
-    {"bad_words", is_nothing},
+    {"continue_final_message", is_false, Otherwise::kRefuse},
+    {"documents", is_nothing, Otherwise::kRefuse},
+    {"bad_words", is_nothing, Otherwise::kRefuse},
     {"mm_processor_kwargs", is_nothing},
     {"vllm_xargs", is_nothing},
+    {"samplers", is_nothing},
+    {"penalty_prompt", is_nothing},
     // Known, and not here.
-    {"prompt_logprobs", nullptr},
+    {"audio", nullptr, Otherwise::kRefuse},
+    {"web_search_options", nullptr},
+    {"prompt_logprobs", nullptr, Otherwise::kRefuse},
 };
 
 template <typename Target>
@@ -469,19 +495,23 @@ bool read_sampling_field(const std::string& name, const json& value, SamplingPar
 }
 
 void refuse_unknown_field(const std::string& name) {
-  throw Refusal{kUnsupported,
-                fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
-                            name.substr(0, 100)),
-                name.substr(0, 100)};
+  const std::string shown = name.substr(0, 100);
+  if (Wishes::pass_over(fmt::format("the field \"{}\" is unknown and changes nothing", shown)))
+    return;
+  throw Refusal{
+      kUnsupported,
+      fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it", shown),
+      shown};
 }
 
 bool read_neutral_field(const std::string& name, const json& value) {
   for (const NeutralField& field : kNeutralFields) {
     if (name != field.name) continue;
-    if (!value.is_null() && !(field.takes && field.takes(value)))
-      throw Refusal{kUnsupported,
-                    fmt::format("{} is {}; it is not supported here", name, describe(value)), name};
-    return true;
+    if (value.is_null() || (field.takes && field.takes(value))) return true;
+    const std::string why =
+        fmt::format("{} is {}; it is not supported here", name, describe(value));
+    if (field.otherwise == Otherwise::kPassOver && Wishes::pass_over(why)) return true;
+    throw Refusal{kUnsupported, why, name};
   }
   return false;
 }

@@ -24,7 +24,7 @@ struct Refusal {
 /// Refusal.
 bool read_sampling_field(const std::string& name, const nlohmann::ordered_json& value,
                          sampling::SamplingParams& params);
-[[noreturn]] void refuse_unknown_field(const std::string& name);
+void refuse_unknown_field(const std::string& name);
 
 /// Fields of OpenAI's and vLLM's interfaces that change nothing of the answer here, or nothing with
 /// the value that is taken (docs/serving.md lists them). False: it is none. Throws Refusal for a

@@ -46,6 +46,8 @@ class AnthropicMessages {
         read_user(where + ".content", *content);
       else if (role == "assistant")
         read_assistant(where + ".content", *content);
+      else if (role == "system")
+        read_system_turn(where + ".content", *content);
       else
         refuse_field("messages", fmt::format("{}.role is \"{}\"; it must be user or assistant; "
                                              "what the system says goes into \"system\"",
@@ -82,6 +84,16 @@ class AnthropicMessages {
     for (const ordered_json& block : blocks_of(where, content))
       parts.push_back(text_part(text_of_block(where, block)));
     return parts;
+  }
+
+  // Before all else it is what "system" is. Later few templates have a place for it: it is the
+  // user's, as programs that send such turns mean it.
+  void read_system_turn(const std::string& where, const ordered_json& content) {
+    const auto is_system = [](const ordered_json& message) { return message["role"] == "system"; };
+    ordered_json parts = texts_of(where, content);
+    const bool is_first = std::all_of(out_.begin(), out_.end(), is_system);
+    for (ordered_json& part : parts)
+      turn(is_first ? "system" : "user")["content"].push_back(std::move(part));
   }
 
   void read_user(const std::string& where, const ordered_json& content) {
@@ -121,6 +133,8 @@ class AnthropicMessages {
     for (const ordered_json& block : blocks) {
       if (block["type"] == "tool_use") {
         read_use(where, block);
+      } else if (block["type"] == "redacted_thinking") {
+        continue;  // thoughts that nobody can read
       } else if (block["type"] == "thinking") {
         need_keys(where, block, {"type", "thinking", "signature"});
         turn("assistant")["reasoning_content"] = need_text_of(where, block, "thinking");
@@ -163,10 +177,12 @@ ordered_json functions_of(const ordered_json& tools) {
   for (size_t i = 0; i < need_list("tools", tools).size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const ordered_json& tool = need_object(where, tools[i]);
-    if (const ordered_json* kind = find_value(tool, "type"); kind && *kind != "custom")
-      refuse_unsupported("tools", fmt::format("{} is of the type {}; this server has no tools of "
-                                              "its own: give tools with an input_schema",
-                                              where, kind->dump().substr(0, 60)));
+    if (const ordered_json* kind = find_value(tool, "type"); kind && *kind != "custom") {
+      pass_over_or_refuse("tools", fmt::format("{} is of the type {}; this server has no tools of "
+                                               "its own: give tools with an input_schema",
+                                               where, kind->dump().substr(0, 60)));
+      continue;
+    }
     need_keys(where, tool,
               {"type", "name", "description", "input_schema", "strict", "cache_control",
                "eager_input_streaming"});
@@ -203,15 +219,16 @@ void read_choice(const ordered_json& choice, ordered_json& chat) {
 // What templates of models that think are told; "adaptive" is what they do by themselves.
 void read_thinking(const ordered_json& thinking, ordered_json& chat) {
   const std::string& kind = need_text_of("thinking", need_object("thinking", thinking), "type");
-  if (kind == "enabled")
-    refuse_unsupported("thinking",
-                       "thinking.budget_tokens can't be kept here: where the model thinks, "
-                       "{\"type\": \"adaptive\"} lets it");
-  if (kind != "disabled" && kind != "adaptive")
-    refuse_field("thinking", fmt::format("thinking.type is \"{}\"; it must be adaptive or disabled",
-                                         kind.substr(0, 60)));
-  need_keys("thinking", thinking, {"type"});
-  if (kind == "disabled") chat["chat_template_kwargs"]["enable_thinking"] = false;
+  if (kind == "enabled" && find_value(thinking, "budget_tokens"))
+    pass_over_or_refuse("thinking",
+                        "thinking.budget_tokens can't be kept here: where the model thinks, "
+                        "{\"type\": \"adaptive\"} lets it");
+  if (kind != "disabled" && kind != "adaptive" && kind != "enabled")
+    refuse_field("thinking",
+                 fmt::format("thinking.type is \"{}\"; it must be adaptive, enabled or disabled",
+                             kind.substr(0, 60)));
+  need_keys("thinking", thinking, {"type", "budget_tokens", "display"});
+  if (kind != "adaptive") chat["chat_template_kwargs"]["enable_thinking"] = kind == "enabled";
 }
 
 void read_output_config(const ordered_json& config, ordered_json& chat) {
@@ -232,7 +249,7 @@ void read_output_config(const ordered_json& config, ordered_json& chat) {
 bool is_neutral_in_messages(const std::string& name, const ordered_json& value) {
   const auto refuse_unless = [&](bool holds) {
     if (!holds)
-      refuse_unsupported(
+      pass_over_or_refuse(
           name, fmt::format("{} is {}; it is not supported here", name, jobs::describe(value)));
     return true;
   };

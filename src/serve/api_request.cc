@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
 
 #include "src/base/error.h"
 #include "src/jobs/bounded_json.h"
 #include "src/jobs/request_fields.h"
+#include "src/jobs/wishes.h"
 #include "src/serve/json_text.h"
 #include "src/text/utf8.h"
 
@@ -19,7 +23,7 @@ using json = ordered_json;  // properties of schemas come in their order
 using sampling::SamplingParams;
 
 constexpr int kMostDepth = 64;  // of JSON: tools bring schemas
-constexpr size_t kLongestToolName = 64;
+constexpr size_t kLongestToolName = 128;
 
 [[noreturn]] void refuse(const std::string& param, const std::string& message) {
   throw ApiError{400, message, "", param, 0};
@@ -37,14 +41,21 @@ std::string string(const std::string& name, const json& value) {
   return value.get<std::string>();
 }
 int integer(const std::string& name, const json& value, int low, int high) {
-  if (!value.is_number_integer() || value < low || value > high)
+  const bool is_whole =
+      value.is_number_integer() ||
+      (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
+  if (!is_whole || value < low || value > high)
     refuse(name, fmt::format("{} is {}; it must be an integer from {} to {}", name,
                              jobs::describe(value), low, high));
-  return value.get<int>();
+  return static_cast<int>(value.get<double>());
 }
 
 // Fields that both kinds have. False: none of them.
 bool read_common(const std::string& name, const json& value, ApiRequest& out) {
+  // llama.cpp's name for max_tokens; -1 and -2: as many as the context holds.
+  if (name == "n_predict") return read_common("max_tokens", value, out);
+  if ((name == "max_tokens" || name == "max_completion_tokens") && (value == -1 || value == -2))
+    return true;
   if (name == "model") {
     out.model = string(name, value);
   } else if (name == "n") {
@@ -57,8 +68,10 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
       if (option == "include_usage")
         out.includes_usage = boolean("stream_options.include_usage", setting);
       else if (!(option == "include_obfuscation" && setting.is_boolean()) &&
-               !(option == "continuous_usage_stats" && setting == false) && !setting.is_null())
-        refuse(name, fmt::format("stream_options.{} is not supported", option.substr(0, 100)));
+               !(option == "continuous_usage_stats" && setting == false) && !setting.is_null()) {
+        const auto why = fmt::format("stream_options.{} is not supported", option.substr(0, 100));
+        if (!jobs::Wishes::pass_over(why)) refuse(name, why);
+      }
     }
   } else if (name == "include_stop_str_in_output") {
     out.keeps_stop = boolean(name, value);
@@ -155,7 +168,9 @@ void finish_beams(ApiRequest& request, const ordered_json& body) {
 }
 
 void finish(ApiRequest& request, const ordered_json& body, int64_t vocab_size) {
-  if (request.includes_usage && !request.streams)
+  // A whole answer has its usage anyway.
+  if (request.includes_usage && !request.streams &&
+      !jobs::Wishes::pass_over("stream_options is only for \"stream\": true"))
     refuse("stream_options", "stream_options is only for \"stream\": true");
   if (request.prompt_logprobs >= 0 && request.streams)
     refuse("prompt_logprobs", "prompt_logprobs come with whole answers; leave out \"stream\"");
@@ -233,6 +248,27 @@ chat::Tool read_tool(const ordered_json& tool) {
   return out;
 }
 
+// {"type": "allowed_tools", "mode": "auto" or "required", "tools": [...]}, or with both within
+// "allowed_tools"; tools by their names, at the top or within "function".
+void keep_allowed(const ordered_json& choice, std::vector<chat::Tool>& tools, ChatRequest& out) {
+  const ordered_json& of = choice.contains("allowed_tools") ? choice["allowed_tools"] : choice;
+  const bool is_right = of.is_object() && of.contains("tools") && of["tools"].is_array() &&
+                        (!of.contains("mode") || of["mode"] == "auto" || of["mode"] == "required");
+  if (!is_right)
+    refuse("tool_choice",
+           "allowed_tools has \"mode\", which is \"auto\" or \"required\", and \"tools\", a list");
+  std::set<std::string> names;
+  for (const ordered_json& tool : of["tools"]) {
+    const bool is_nested = tool.is_object() && tool.contains("function");
+    const ordered_json& named = is_nested ? tool["function"] : tool;
+    if (named.is_object() && named.contains("name") && named["name"].is_string())
+      names.insert(named["name"].get<std::string>());
+  }
+  std::erase_if(tools, [&](const chat::Tool& tool) { return !names.contains(tool.name); });
+  if (tools.empty()) refuse("tool_choice", "tool_choice allows none of the tools");
+  out.must_call = of.contains("mode") && of["mode"] == "required";
+}
+
 // Which of `tools` may or must be called: "auto" (as without a word), "none", "required", or one.
 void read_tool_choice(const ordered_json& choice, std::vector<chat::Tool> tools, ChatRequest& out) {
   if (choice == "none") return;
@@ -245,6 +281,8 @@ void read_tool_choice(const ordered_json& choice, std::vector<chat::Tool> tools,
     if (tools.empty())
       refuse("tool_choice",
              fmt::format("tool_choice asks for {}, which is none of the tools", name.dump()));
+  } else if (choice.is_object() && choice.contains("type") && choice["type"] == "allowed_tools") {
+    keep_allowed(choice, tools, out);
   } else if (choice != "auto" && choice != "required") {
     refuse("tool_choice",
            "tool_choice is \"none\", \"auto\", \"required\", or {\"type\": \"function\", "
@@ -381,6 +419,7 @@ ChatRequest read_chat(const ordered_json& object, const SamplingParams& defaults
   out.params = defaults;
   bool wants_logprobs = false;
   int top_logprobs = -1;
+  std::optional<bool> thinks;
   return with_refusals([&] {
     for (const auto& [name, value] : object.items()) {
       if (value.is_null()) continue;
@@ -413,11 +452,18 @@ ChatRequest read_chat(const ordered_json& object, const SamplingParams& defaults
         top_logprobs = integer(name, value, 0, sampling::kMaxLogprobs);
       } else if (name == "reasoning_effort" || name == "verbosity") {
         out.hints[name] = string(name, value);
+      } else if (name == "enable_thinking" || name == "thinking") {
+        // Qwen's name for what templates read; {"type": "enabled"} or "disabled" is DeepSeek's.
+        const bool is_said = value.is_object() && value.contains("type");
+        if (!value.is_boolean() && !is_said) refuse_type(name, value, "true or false");
+        thinks = is_said ? value["type"] != "disabled" : value.get<bool>();
       } else if (!read_common(name, value, out)) {
         jobs::refuse_unknown_field(name);
       }
     }
     if (out.messages.is_null()) refuse("messages", "messages is missing");
+    if (thinks && !out.variables.contains("enable_thinking"))
+      out.variables["enable_thinking"] = *thinks;
     if (top_logprobs >= 0 && !wants_logprobs)
       refuse("top_logprobs", "top_logprobs needs \"logprobs\": true");
     if (wants_logprobs) out.params.logprobs = std::max(top_logprobs, 0);

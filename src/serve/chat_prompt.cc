@@ -8,6 +8,7 @@
 #include "src/chat/numbered_calls.h"
 #include "src/jobs/bounded_json.h"
 #include "src/jobs/request_fields.h"
+#include "src/jobs/wishes.h"
 
 namespace sluice::serve {
 
@@ -106,11 +107,16 @@ ordered_json variables_of(const ChatRequest& request, const chat::ChatTemplate& 
   }
   for (const auto& [name, value] : request.hints) {
     const bool is_read = chat.mentions(name);
-    if (!is_read && name == "reasoning_effort")
-      throw ApiError{400,
-                     "reasoning_effort is given, and the model's chat template does not know it; "
-                     "leave it out",
-                     "unsupported", name, 0};
+    if (!is_read && name == "reasoning_effort") {
+      // Templates that think or do not, and know no more.
+      if (value == "none" && chat.mentions("enable_thinking")) {
+        out.emplace("enable_thinking", false);
+        continue;
+      }
+      const char* why =
+          "reasoning_effort is given, and the model's chat template does not know it; leave it out";
+      if (!jobs::Wishes::pass_over(why)) throw ApiError{400, why, "unsupported", name, 0};
+    }
     if (is_read && !out.contains(name)) out[name] = value;
   }
   return out;

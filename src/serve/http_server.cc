@@ -9,12 +9,14 @@
 
 #include "src/base/error.h"
 #include "src/http/server.h"
+#include "src/jobs/wishes.h"
 #include "src/serve/adapter_routes.h"
 #include "src/serve/anthropic_routes.h"
 #include "src/serve/batch_routes.h"
 #include "src/serve/embedding_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
+#include "src/serve/live_generation.h"
 #include "src/serve/llama_routes.h"
 #include "src/serve/ollama_routes.h"
 #include "src/serve/origins.h"
@@ -114,8 +116,11 @@ http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
           log(fmt::format("{} {}: {}", request.method, request.path.substr(0, 200), what));
           response = error_response(answer, shape);
         };
+        const jobs::Wishes wishes(options.is_strict);
         try {
           handler(request, response);
+          // What has an answer of its own tells them itself.
+          if (!response.live) add_warnings(jobs::Wishes::take(), response);
         } catch (const ApiError& error) {
           response = refused(error, shape);
         } catch (const Error& error) {
@@ -144,8 +149,10 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
                      [this](http::Handler handler) { return guarded(std::move(handler)); });
   add("POST", "/v1/completions", Place::kWork,
       [this](const auto& request, auto& response) { texts.complete(request, response); });
-  add("POST", "/v1/chat/completions", Place::kWork,
-      [this](const auto& request, auto& response) { texts.chat_complete(request, response); });
+  // Also without "v1", as callers whose base address lacks it ask.
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"})
+    add("POST", path, Place::kWork,
+        [this](const auto& request, auto& response) { texts.chat_complete(request, response); });
   const auto with_guard = [this](http::Handler handler) { return guarded(std::move(handler)); };
   add_responses_routes(router, texts, with_guard);
   add_anthropic_routes(router, texts, with_guard);
@@ -157,12 +164,13 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.detokenize(request, response); });
-  add("GET", "/v1/models", Place::kLoop, [this](const auto&, auto& response) {
+  const auto list = [this](const auto&, auto& response) {
     auto all = ordered_json::array({model_json(options.model_name)});
     for (const AdapterPtr& adapter : service.adapters().list())
       all.push_back(model_json(adapter->name));
     response.set_content(dump({{"object", "list"}, {"data", all}}), "application/json");
-  });
+  };
+  for (const char* path : {"/v1/models", "/models"}) add("GET", path, Place::kLoop, list);
   add("GET", "/v1/models/{*}", Place::kLoop, [this](const auto& request, auto& response) {
     const AdapterPtr adapter = texts.model_of(request.parts.front());
     response.set_content(dump(model_json(adapter ? adapter->name : options.model_name)),

@@ -35,6 +35,7 @@ struct HttpOptions {
   const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused
   bool splits_thoughts = false;       ///< what is between <think> and </think> is reasoning_content
   bool takes_templates = false;       ///< chat_template of requests: strangers' programs, bounded
+  bool is_strict = false;             ///< wishes that are not done are refused (jobs::Wishes)
   bool has_page = true;               ///< "/" is a page for browsers: chat and live figures
   std::filesystem::path lora_folder;  ///< of adapters that callers may load; empty: none
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty

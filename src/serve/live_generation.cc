@@ -21,7 +21,9 @@ ApiError error_of(const Event& event) {
     return {503, "the answer was broken off: the server is shutting down", "", "", 0};
   return {503, "the engine has stopped: " + event.text, "", "", 0};
 }
-// One header, of letters that any header may have.
+}  // namespace
+
+// Of letters that any header may have.
 void add_warnings(const std::vector<std::string>& warnings, http::Response& response) {
   constexpr size_t kMostBytes = 2000;
   std::string all;
@@ -32,7 +34,6 @@ void add_warnings(const std::vector<std::string>& warnings, http::Response& resp
     if (c < ' ' || c > '~') c = '?';
   response.set_header("X-Sluice-Warning", std::move(all));
 }
-}  // namespace
 
 LiveGeneration::LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
                                std::unique_ptr<AnswerForm> answer, Options options)

@@ -11,6 +11,9 @@
 
 namespace sluice::serve {
 
+/// Says in a header what was asked for and is not done; none: nothing.
+void add_warnings(const std::vector<std::string>& warnings, http::Response& response);
+
 class LiveGeneration final : public http::LiveAnswer {
  public:
   struct Options {

@@ -72,8 +72,10 @@ bool read_absent_llama(const std::string& name, const ordered_json& value) {
   }
   for (const AbsentField& field : kAbsentFields) {
     if (name != field.name) continue;
-    if (!field.asks_nothing(value))
-      refuse_unsupported(name, fmt::format("{} is {}; {}", name, jobs::describe(value), field.why));
+    if (field.asks_nothing(value)) return true;
+    const std::string why = fmt::format("{} is {}; {}", name, jobs::describe(value), field.why);
+    if (name == "image_data" || name == "lora") refuse_unsupported(name, why);
+    pass_over_or_refuse(name, why);
     return true;
   }
   return false;
@@ -137,9 +139,9 @@ void check_last_tokens(const ordered_json& last, const sampling::SamplingParams&
   const bool has_penalty = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
                            params.frequency_penalty != 0;
   if (has_penalty && last != -1)
-    refuse_unsupported("repeat_last_n",
-                       fmt::format("repeat_last_n is {}; penalties are of all tokens, which is -1",
-                                   jobs::describe(last)));
+    pass_over_or_refuse("repeat_last_n",
+                        fmt::format("repeat_last_n is {}; penalties are of all tokens, which is -1",
+                                    jobs::describe(last)));
 }
 
 LlamaRequest read_llama(const ordered_json& object, const sampling::SamplingParams& defaults,

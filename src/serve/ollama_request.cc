@@ -51,8 +51,8 @@ void read_absent_option(const std::string& name, const ordered_json& value,
                         const OllamaModel& model) {
   const auto refuse_unless = [&](bool holds, const std::string& why) {
     if (!holds)
-      refuse_unsupported("options",
-                         fmt::format("options.{} is {}; {}", name, jobs::describe(value), why));
+      pass_over_or_refuse("options",
+                          fmt::format("options.{} is {}; {}", name, jobs::describe(value), why));
   };
   if (is_one_of(name, kOptionsOfLoading))
     return refuse_unless(value.is_number() || value.is_boolean(), "it must be a number or a flag");
@@ -66,9 +66,9 @@ void read_absent_option(const std::string& name, const ordered_json& value,
   if (name == "tfs_z")
     return refuse_unless(value == 1, "it is not there: 1 is, which changes nothing");
   if (name == "penalize_newline") return refuse_unless(value == true, "only true is there");
-  refuse_unsupported("options",
-                     fmt::format("options.{} is unknown; remove it if the answer does not need it",
-                                 name.substr(0, 100)));
+  pass_over_or_refuse("options",
+                      fmt::format("options.{} is unknown; remove it if the answer does not need it",
+                                  name.substr(0, 100)));
 }
 
 void read_options(const ordered_json& options, const OllamaModel& model, ordered_json& chat) {
@@ -98,8 +98,8 @@ void read_keep_alive(const ordered_json& value) {
        value.get_ref<const std::string&>().starts_with("0") &&
        value.get_ref<const std::string&>().find_first_of("123456789") == std::string::npos);
   if (is_zero)
-    refuse_unsupported("keep_alive",
-                       "keep_alive is 0; this server's model stays until the server ends");
+    pass_over_or_refuse("keep_alive",
+                        "keep_alive is 0; this server's model stays until the server ends");
 }
 
 void read_format(const ordered_json& format, ordered_json& chat) {
@@ -115,7 +115,8 @@ void read_format(const ordered_json& format, ordered_json& chat) {
 
 void read_think(const ordered_json& think, const OllamaModel& model, ordered_json& chat) {
   if (think != false && !model.has_thoughts)
-    refuse_field("think", "think is given, and the model's chat template knows no thoughts");
+    return pass_over_or_refuse("think",
+                               "think is given, and the model's chat template knows no thoughts");
   if (think.is_boolean())
     chat["chat_template_kwargs"] = {{"enable_thinking", think}};
   else

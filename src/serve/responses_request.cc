@@ -76,12 +76,13 @@ class ResponsesItems {
       read_output(where, item);
     else if (kind == "reasoning")
       read_thought(where, item);
+    else if (kind == "item_reference")
+      refuse_unsupported("input", where + " is of the type item_reference: no items are kept here");
     else
-      refuse_unsupported(
+      pass_over_or_refuse(
           "input", fmt::format("{} is of the type {}; this server takes message, function_call, "
-                               "function_call_output and reasoning{}",
-                               where, kind.substr(0, 60),
-                               kind == "item_reference" ? ": it keeps no items to refer to" : ""));
+                               "function_call_output and reasoning",
+                               where, kind.substr(0, 60)));
   }
 
   // A text, or parts of text.
@@ -195,10 +196,12 @@ ordered_json nested_tools(const ordered_json& tools) {
     const std::string where = fmt::format("tools[{}]", i);
     const ordered_json& tool = need_object(where, tools[i]);
     const std::string& kind = need_text_of(where, tool, "type");
-    if (kind != "function")
-      refuse_unsupported("tools", fmt::format("{} is of the type {}; this server has no tools of "
-                                              "its own: only functions can be given",
-                                              where, kind.substr(0, 60)));
+    if (kind != "function") {
+      pass_over_or_refuse("tools", fmt::format("{} is of the type {}; this server has no tools of "
+                                               "its own: only functions can be given",
+                                               where, kind.substr(0, 60)));
+      continue;
+    }
     need_keys(where, tool, {"type", "name", "description", "parameters", "strict"});
     ordered_json function = ordered_json::object();
     for (const auto& [key, value] : tool.items())
@@ -211,6 +214,7 @@ ordered_json nested_tools(const ordered_json& tools) {
 ordered_json nested_choice(const ordered_json& choice) {
   if (choice.is_string()) return choice;
   const std::string& kind = need_text_of("tool_choice", need_object("tool_choice", choice), "type");
+  if (kind == "allowed_tools") return choice;
   if (kind != "function")
     refuse_unsupported("tool_choice",
                        fmt::format("tool_choice is of the type {}; it is \"none\", \"auto\", "
@@ -246,9 +250,10 @@ void read_reasoning(const ordered_json& reasoning, ordered_json& chat) {
     chat["reasoning_effort"] = *effort;
   for (const char* key : {"summary", "generate_summary"})
     if (const ordered_json* summary = find_value(reasoning, key); summary && *summary != "auto")
-      refuse_unsupported("reasoning", fmt::format("reasoning.{} is {}; no summaries are made here: "
-                                                  "thoughts are answered as they are",
-                                                  key, jobs::describe(*summary)));
+      pass_over_or_refuse("reasoning",
+                          fmt::format("reasoning.{} is {}; no summaries are made here: "
+                                      "thoughts are answered as they are",
+                                      key, jobs::describe(*summary)));
 }
 
 // Fields that stand for something that is not here: only the value that asks for nothing is taken.
@@ -259,18 +264,24 @@ bool read_absent(const std::string& name, const ordered_json& value) {
       refuse_unsupported(name, fmt::format("{} is {}; {}", name, jobs::describe(value), why));
     return true;
   };
+  const auto pass_over_unless = [&](bool holds, const char* why) {
+    if (!holds)
+      pass_over_or_refuse(name, fmt::format("{} is {}; {}", name, jobs::describe(value), why));
+    return true;
+  };
   if (name == "store")
-    return refuse_unless(value == false, "no answers are kept here: leave it out, or say false");
+    return pass_over_unless(value == false, "no answers are kept here: leave it out, or say false");
   if (name == "background")
     return refuse_unless(value == false, "no answers are kept here to be fetched later");
   if (name == "previous_response_id" || name == "conversation")
     return refuse_unless(false, "no answers are kept here: send the earlier items in \"input\"");
   if (name == "prompt") return refuse_unless(false, "no prompts are kept here: send its text");
   if (name == "include")
-    return refuse_unless(value.is_array() && value.empty(), "nothing can be added to the answer");
+    return pass_over_unless(value.is_array() && value.empty(),
+                            "nothing can be added to the answer");
   if (name == "truncation")
-    return refuse_unless(value == "disabled", "items are not dropped; shorten the input");
-  if (name == "top_logprobs") return refuse_unless(value == 0, "it is not supported here");
+    return pass_over_unless(value == "disabled", "items are not dropped; shorten the input");
+  if (name == "top_logprobs") return pass_over_unless(value == 0, "it is not supported here");
   if (name == "stream_options") {
     need_keys(name, need_object(name, value), {"include_obfuscation"});
     if (const ordered_json* obfuscates = find_value(value, "include_obfuscation"))

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/jobs/wishes.h"
 #include "src/serve/api_request.h"
 #include "src/serve/file_store.h"
 #include "src/serve/json_text.h"
@@ -276,6 +277,7 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
         503, failure.empty() ? "the server is shutting down" : "the engine has stopped: " + failure,
         "", "", 0};
   }
+  for (std::string& one : jobs::Wishes::take()) shape.warnings.push_back(std::move(one));
   for (const std::string& one : admission.relaxed)
     shape.warnings.push_back("the guide does not hold all: " + one);
   how.warnings = shape.warnings;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/jobs/request_fields.h"
+#include "src/jobs/wishes.h"
 
 namespace sluice::serve {
 
@@ -64,6 +65,9 @@ void refuse_field(const std::string& field, const std::string& message) {
 void refuse_unsupported(const std::string& field, const std::string& message) {
   throw ApiError{400, message, "unsupported", field, 0};
 }
+void pass_over_or_refuse(const std::string& field, const std::string& message) {
+  if (!jobs::Wishes::pass_over(message)) refuse_unsupported(field, message);
+}
 void refuse_unknown(const std::string& field) {
   try {
     jobs::refuse_unknown_field(field);
@@ -109,8 +113,8 @@ void need_keys(const std::string& where, const ordered_json& object,
                std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.items())
     if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end())
-      refuse_unsupported(field_of(where), fmt::format("{}.{} is not supported here; leave it out",
-                                                      where, key.substr(0, 100)));
+      pass_over_or_refuse(field_of(where), fmt::format("{}.{} is not supported here; leave it out",
+                                                       where, key.substr(0, 100)));
 }
 
 const ordered_json* find_value(const ordered_json& object, std::string_view key) {

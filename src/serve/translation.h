@@ -33,8 +33,10 @@ auto with_names(std::span<const FieldName> names, const Read& read) {
 [[noreturn]] void refuse_field(const std::string& field, const std::string& message);
 /// The same for what is known and not here.
 [[noreturn]] void refuse_unsupported(const std::string& field, const std::string& message);
+/// The same, unless it is passed over (jobs::Wishes): the answer makes sense without it.
+void pass_over_or_refuse(const std::string& field, const std::string& message);
 /// The same for a field that nobody knows.
-[[noreturn]] void refuse_unknown(const std::string& field);
+void refuse_unknown(const std::string& field);
 
 /// Whether the field is one of a chat request that is ours, not of the interface it came by, and
 /// called so in each: sampling beyond theirs, and what templates and the queue are told.

@@ -94,6 +94,7 @@ TEST(HttpMessages, CallsToolsAndTakesTheirResults) {
 TEST(HttpMessages, SaysWhatIsWrongInItsOwnShape) {
   HttpOptions options;
   options.api_key = "secret";
+  options.is_strict = true;
   const RunningServer server(options);
   const auto ask = [&](const json& body, const std::string& key) {
     httplib::Client client = server.client();

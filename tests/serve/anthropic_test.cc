@@ -111,7 +111,7 @@ TEST(AnthropicRequest, RefusesByName) {
       {R"({"max_tokens": 7, "messages": [{"role": "user"}]})", "messages"},
       {R"({"max_tokens": 7, "messages": [{"role": "user", "content": []}]})", "messages"},
       {R"({"max_tokens": 7, "messages": [{"role": "user", "content": 7}]})", "messages"},
-      {R"({"max_tokens": 7, "messages": [{"role": "system", "content": "a"}]})", "messages"},
+      {R"({"max_tokens": 7, "messages": [{"role": "tool", "content": "a"}]})", "messages"},
       {R"({"max_tokens": 7, "messages": [{"role": "user", "content": "a", "name": "b"}]})",
        "messages"},
       {R"({"max_tokens": 7, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]})",

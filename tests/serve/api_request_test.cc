@@ -147,7 +147,7 @@ TEST(ApiRequest, RefusesByName) {
   refused(R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of", "at least n");
   refused(R"({"prompt": "a", "best_of": 3, "stream": true})", "best_of", "streamed");
   refused(R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "echo");
-  refused(R"({"prompt": "a", "max_tokens": -1})", "max_tokens", "max_tokens");
+  refused(R"({"prompt": "a", "max_tokens": -3})", "max_tokens", "max_tokens");
   refused(R"({"prompt": "a", "temperature": 1e9})", "temperature", "temperature");
   refused(R"({"prompt": "a", "temperature": "hot"})", "temperature", "temperature");
   refused(R"({"prompt": "a", "suffix": "b"})", "suffix", "not supported");
@@ -246,15 +246,15 @@ TEST(ApiRequest, TakesStandardFieldsThatChangeNothing) {
   const Field fields[] = {
       {"user", "\"u\"", nullptr},
       {"metadata", R"({"a": "b"})", nullptr},
-      {"safety_identifier", "\"x\"", "5"},
-      {"request_id", "\"x\"", "[]"},
+      {"safety_identifier", "\"x\"", nullptr},
+      {"request_id", "\"x\"", nullptr},
       {"store", "false", "true"},
       {"service_tier", "\"auto\"", "\"flex\""},
-      {"prompt_cache_key", "\"x\"", "1"},
-      {"prompt_cache_retention", "\"24h\"", "1"},
-      {"cache_salt", "\"x\"", "1"},
-      {"cache_prompt", "true", "1"},
-      {"prediction", R"({"type": "content", "content": "x"})", "1"},
+      {"prompt_cache_key", "\"x\"", nullptr},
+      {"prompt_cache_retention", "\"24h\"", nullptr},
+      {"cache_salt", "\"x\"", nullptr},
+      {"cache_prompt", "true", nullptr},
+      {"prediction", R"({"type": "content", "content": "x"})", nullptr},
       {"modalities", R"(["text"])", R"(["text", "audio"])"},
       {"suffix", "\"\"", "\"x\""},
       {"skip_special_tokens", "true", "false"},
@@ -296,7 +296,7 @@ TEST(ApiRequest, NamesTheFieldOfEveryMistake) {
   const std::pair<const char*, const char*> completions[] = {
       {R"({"prompt": "a", "temperature": -1})", "temperature"},
       {R"({"prompt": "a", "temperature": "hot"})", "temperature"},
-      {R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
+      {R"({"prompt": "a", "max_tokens": -3})", "max_tokens"},
       {R"({"prompt": "a", "stop": ["a", 5]})", "stop"},
       {R"({"prompt": "a", "stop": [""]})", "stop"},
       {R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},

@@ -559,7 +559,9 @@ TEST(HttpServer, RefusesPromptsByTheirBytes) {
 }
 
 TEST(HttpServer, NamesFieldsAndNoPaths) {
-  const Server server(with_tools("hermes"));
+  HttpOptions strict = with_tools("hermes");
+  strict.is_strict = true;
+  const Server server(strict);
   EXPECT_EQ(server.post("/detokenize", {{"tokens", {1, 512}}}, 400)["error"]["param"], "tokens");
   EXPECT_EQ(
       server.post("/v1/completions", with(kGreedy, {{"guided_regex", "("}}), 400)["error"]["param"],

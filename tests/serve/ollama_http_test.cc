@@ -120,7 +120,9 @@ TEST(HttpOllama, SaysWhatIsWrongInItsOwnShape) {
   options.api_key = "secret";
   const RunningServer locked(options);
   EXPECT_TRUE(locked.post("/api/chat", chat_with(json::object()), 401)["error"].is_string());
-  const RunningServer server;
+  HttpOptions strict;
+  strict.is_strict = true;
+  const RunningServer server(strict);
   const std::tuple<const char*, json, int, const char*> cases[] = {
       {"/api/chat", chat_with({{"model", "nope"}}), 404, "nope"},
       {"/api/show", {{"model", "nope"}}, 404, "nope"},

@@ -128,7 +128,9 @@ TEST(HttpResponses, AnswersByASchema) {
 }
 
 TEST(HttpResponses, SaysWhatIsWrongInItsOwnWords) {
-  const RunningServer server;
+  HttpOptions options;
+  options.is_strict = true;
+  const RunningServer server(options);
   const std::pair<json, const char*> cases[] = {
       {{{"input", std::string(30000, 'a')}}, "input"},
       {{{"instructions", "Be short."}}, "input"},  // the template takes no system message
