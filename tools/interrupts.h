@@ -4,8 +4,8 @@
 
 namespace sluice::tools {
 
-/// Ctrl-C, SIGTERM or SIGHUP: the first asks for a clean stop, the second ends at once. A thread takes the
-/// signals, so nothing is interrupted half-way. Call it before other threads are started.
+/// Ctrl-C, SIGTERM or SIGHUP: the first asks for a clean stop, the second ends at once. A thread
+/// takes the signals, so nothing is interrupted half-way. Call it before other threads are started.
 void watch_signals(std::stop_source stop);
 
 /// While one lives, Ctrl-C is counted here and stops nothing. One at a time; one thread asks.

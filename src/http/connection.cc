@@ -263,8 +263,7 @@ void Connection::dispatch() {
              bytes]() mutable {
     auto response = std::make_shared<Response>();
     // Of a caller that has left nothing is done.
-    if (!self->is_gone_)
-      *response = self->server_.runner.run(handler, std::move(*shared), *share);
+    if (!self->is_gone_) *response = self->server_.runner.run(handler, std::move(*shared), *share);
     share.reset();
     shared.reset();
     if (bytes >= kTrimmedBody) ::malloc_trim(0);
