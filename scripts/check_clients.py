@@ -250,7 +250,7 @@ def ollama_calls(address, model):
 with tempfile.TemporaryDirectory() as folder:
     template = pathlib.Path(folder) / "chat.jinja"
     template.write_text(TEMPLATE)
-    with served(MODEL, "-c", "512", "--batch-dir", folder + "/batches", "--served-model-name", "small", "--chat-template",
+    with served(MODEL, "-c", "512", "--strict", "--batch-dir", folder + "/batches", "--served-model-name", "small", "--chat-template",
                 str(template), "--tool-call-parser", "hermes") as address:
         with openai.OpenAI(base_url=address + "/v1", api_key="x", max_retries=0) as one:
             told = completions(one, "small")

@@ -17,7 +17,8 @@ TEST(Router, FindsRoutesByMethodAndPath) {
   EXPECT_EQ(router.find("GET", "/v1/files/a/content")->place, Place::kWork);
   EXPECT_EQ(router.find("GET", "/v1/models/org/model.gguf")->parts,
             std::vector<std::string>{"org/model.gguf"});
-  for (const char* path : {"/v1/files/", "/v1/files/..", "/v1/files/a/b", "/v1/models/",
+  EXPECT_TRUE(router.find("GET", "/v1/files/")) << "a slash at the end is nobody's";
+  for (const char* path : {"/v1/files//", "/v1/files/..", "/v1/files/a/b", "/v1/models/",
                            "/v1/models", "", "/", "/v1/files/a\nb"})
     EXPECT_FALSE(router.find("GET", path)) << path;
   EXPECT_FALSE(router.find("GET", "/v1/files/" + std::string(101, 'a')));
