@@ -49,6 +49,7 @@ void ResultsFile::lock() {
 }
 
 ResultsFile::~ResultsFile() {
+  on_record = nullptr;  // what it speaks of may be gone
   try {
     flush();
   } catch (const std::exception&) {
@@ -199,8 +200,9 @@ void ResultsFile::write_error(const RequestError& error) {
   waiting_ends_.push_back(waiting_.size());
   waiting_ += '\n';
   keys_.insert(key);
-  if (static_cast<int64_t>(waiting_.size()) >= kGroupBytes || now - waiting_since_ >= kGroupTime)
-    flush();
+  // Who listens waits for each record.
+  const bool is_full = static_cast<int64_t>(waiting_.size()) >= kGroupBytes;
+  if (on_record || is_full || now - waiting_since_ >= kGroupTime) flush();
 }
 
 void ResultsFile::flush() {

@@ -64,7 +64,8 @@ class ResultsFile {
   /// Errors: kFile (disk full, input/output error): the file is cut back to its whole records.
   void write(const Request& request, const Completion& completion);
   /// Takes an error record for a line that is no request. It is on disk before any later answer is,
-  /// after flush(), and at the latest when kGroupBytes or kGroupTime have come together.
+  /// after flush(), and at the latest when kGroupBytes or kGroupTime have come together; at once
+  /// where on_record listens.
   /// Errors: as write().
   void write_error(const RequestError& error);
   /// The same for a request that could not be run.
