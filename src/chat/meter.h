@@ -64,7 +64,7 @@ class TextMaker {
  public:
   TextMaker& operator+=(std::string_view piece) {
     spend_on(piece);
-    if (text_.size() + piece.size() > kMostTextBytes) check_text(text_.size() + piece.size());
+    check_text(text_.size() + piece.size());
     text_ += piece;
     return *this;
   }

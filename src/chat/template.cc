@@ -15,7 +15,6 @@ namespace sluice::chat {
 
 namespace {
 constexpr size_t kMostSourceBytes = 4 << 20;
-constexpr size_t kMostOutputBytes = 64 << 20;
 constexpr int64_t kMostSteps = 2'000'000;  // expressions and statements evaluated
 // In units of work (meter.h): a step, and what a turn of a loop costs beside its statements.
 constexpr int64_t kStepWork = 8, kLoopWork = 64;
@@ -200,7 +199,7 @@ class Interpreter {
 
   // Statements.
   void print(std::string_view text) {
-    if (out_.size() + text.size() > kMostOutputBytes)
+    if (out_.size() + text.size() > kMostTextBytes)
       throw TemplateError("the template prints without end");
     out_ += text;
   }
@@ -480,7 +479,7 @@ class Interpreter {
     const std::string& text = (left.is_string() ? left : right).string();
     const int64_t times = (left.is_string() ? right : left).integer("*");
     std::string out;
-    if (!text.empty() && times > static_cast<int64_t>(kMostOutputBytes / text.size()))
+    if (!text.empty() && times > static_cast<int64_t>(kMostTextBytes / text.size()))
       throw TemplateError("the repeated string is too long");
     if (times > 0) spend(1 + static_cast<int64_t>(text.size()) * times / 64);
     if (text.size() == 1 && times > 0) return std::string(static_cast<size_t>(times), text[0]);

@@ -190,6 +190,7 @@ ExprPtr call_number() {
 }  // namespace
 
 CallGuide call_guide(std::string_view spec) {
+  const ExprBudget budget(spec);
   const ordered_json format = ordered_json::parse(spec);
   const auto text = [&](const char* name) { return format[name].get<std::string>(); };
   const bool is_forced = format["forced"].get<bool>(), many = format["many"].get<bool>();

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMostNodes = 500'000;
 constexpr int64_t kMostSteps = 4'000'000;  // also those that write nothing: (){10000} in itself
 
+constexpr size_t kMostTextBytes = 4 << 20;
 constexpr int64_t kMostParts = 2'000'000;
 thread_local int64_t parts_left = std::numeric_limits<int64_t>::max();
 
@@ -99,7 +100,10 @@ GuideSizeError::GuideSizeError()
 
 void refuse_guide_size() { throw GuideSizeError(); }
 
-ExprBudget::ExprBudget() : before_(std::exchange(parts_left, kMostParts)) {}
+ExprBudget::ExprBudget(std::string_view text) : before_(parts_left) {
+  if (text.size() > kMostTextBytes) refuse_guide_size();
+  parts_left = kMostParts;
+}
 ExprBudget::~ExprBudget() { parts_left = before_; }
 
 ExprPtr range(uint8_t low, uint8_t high) {

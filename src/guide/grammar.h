@@ -29,7 +29,8 @@ class Expr {
 /// network of more than half a million nodes is made, so what is larger need not be written down.
 class ExprBudget {
  public:
-  ExprBudget();
+  /// For what `text` asks for. Errors: GuideSizeError for one of more than 4 MiB.
+  explicit ExprBudget(std::string_view text);
   ~ExprBudget();
   ExprBudget(const ExprBudget&) = delete;
   ExprBudget& operator=(const ExprBudget&) = delete;

@@ -19,12 +19,10 @@ using sampling::GuideSpec;
 
 namespace {
 constexpr size_t kMostRefusedBytes = 256 << 10;  // of a text that is remembered
-constexpr size_t kMostSpecBytes = 4 << 20;
 }  // namespace
 
 Grammar::Network network_of(const GuideSpec& spec, Relaxed* relaxed) {
-  if (spec.text.size() > kMostSpecBytes) refuse_guide_size();
-  const ExprBudget budget;
+  const ExprBudget budget(spec.text);
   Grammar grammar;
   switch (spec.kind) {
     case GuideKind::kJson: return grammar.build(JsonGrammar(grammar).any_object());

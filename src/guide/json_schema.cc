@@ -253,7 +253,7 @@ class Compiler {
       refuse(place, "allOf or anyOf combine items and prefixItems");
   }
 
-  // What `from` says of properties that it does not name holds for those that `to` names.
+  // A property that `to` alone names has to be what `from` says of properties without a name.
   static void close_to(const Json& from, Json& to, const std::string& place) {
     if (!from.contains("additionalProperties") || from["additionalProperties"] == true) return;
     if (from.contains("patternProperties") || to.contains("patternProperties"))

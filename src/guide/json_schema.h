@@ -5,11 +5,11 @@
 // dependentRequired, unevaluatedProperties, items, prefixItems, lists of items with
 // additionalItems, minItems, maxItems, minLength, maxLength, pattern, format (date, time,
 // date-time, uuid, ipv4, email), minimum, maximum and their exclusive forms, multipleOf, anyOf,
-// oneOf (as anyOf), allOf, $ref within the schema by pointer or anchor, nullable. Words that JSON
-// Schema does not have, and those that only describe, change nothing. What it has and is not
-// understood is refused by name, or relaxed: the place is then held by all that is understood of
-// it. Properties come in the schema's order; those that the schema does not name come only where it
-// says so. Nothing that a guide lets through breaks what is held. Pure.
+// oneOf (as anyOf), allOf, $ref within the schema by pointer or anchor, nullable. A word that JSON
+// Schema does not have, or that only describes, changes nothing. A word that JSON Schema has and
+// guides don't know is refused by name, or relaxed: the rest of its schema is held. Properties come
+// in the schema's order; a property without a name in the schema comes only where the schema allows
+// that. Nothing that a guide lets through breaks what is held. Pure.
 #include <string>
 #include <string_view>
 #include <vector>

@@ -373,8 +373,10 @@ ExprPtr within(const ExprPtr& spelled, const ExprPtr& plain, Lengths wanted) {
           static_cast<int32_t>(std::min<int64_t>(
               plain->most < 0 ? most : std::min<int64_t>(most, plain->most), kMostRepeats)));
     }
-    default: return nullptr;
+    case Expr::Kind::kRange:
+    case Expr::Kind::kRule: break;
   }
+  return nullptr;
 }
 }  // namespace
 

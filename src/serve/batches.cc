@@ -32,7 +32,7 @@ constexpr int64_t kMostWaitingBefore = 4;
 // Each takes some tens of bytes of memory while its batch runs.
 constexpr int64_t kMostLines = 1'000'000;
 constexpr int64_t kMostUnfinished = 1000;
-// A batch looks so often whether it is cancelled or the server stops, and says what it has done.
+// How often a batch looks whether it is cancelled or the server stops, and says what it has done.
 constexpr milliseconds kLook{100};
 
 [[noreturn]] void refuse(int status, const char* param, const std::string& message) {
@@ -59,6 +59,14 @@ int64_t life_of(const std::string& field, const ordered_json& expires_after) {
                        kLeast, kMost));
   return seconds;
 }
+
+namespace {
+// Of a request for a batch, or of the batch.
+int64_t output_life_of(const ordered_json& batch) {
+  constexpr const char* kField = "output_expires_after";
+  return batch.contains(kField) ? life_of(kField, batch[kField]) : 0;
+}
+}  // namespace
 
 // A batch as it runs.
 struct Batches::Job {
@@ -171,9 +179,7 @@ Batches::Json Batches::create(const Json& body) {
     refuse(400, "metadata", "metadata must be an object");
   if (!files_.find(file))
     refuse(404, "input_file_id", fmt::format("there is no file {}", file.substr(0, 100)));
-  const int64_t output_life = body.contains("output_expires_after")
-                                  ? life_of("output_expires_after", body["output_expires_after"])
-                                  : 0;
+  const int64_t output_life = output_life_of(body);
   const std::string id = random_name(kBatchPrefix);
   const int64_t now = std::time(nullptr);
   Json batch{{"id", id},
@@ -463,9 +469,7 @@ void Batches::finish(const std::string& id, const std::string& status) {
   const jobs::SplitCounts counts = jobs::split_results(results, output.string(), errors.string());
   std::error_code error;
   const Json batch = find(id);
-  const int64_t life = batch.contains("output_expires_after")
-                           ? life_of("output_expires_after", batch["output_expires_after"])
-                           : 0;
+  const int64_t life = output_life_of(batch);
   const auto stored = [&](const std::filesystem::path& path, int64_t lines) -> Json {
     if (lines > 0)
       return files_

@@ -14,7 +14,7 @@
 
 namespace sluice::serve {
 
-/// Names and origins beside those that are the server's own.
+/// The names and origins that a server takes beside its own.
 struct OriginRules {
   std::vector<std::string> hosts;    ///< names that Host may have; "*": any
   std::vector<std::string> origins;  ///< of pages that may ask, "https://a.example"; "*": any

@@ -83,6 +83,7 @@ TEST(GuideMaker, TextsOfMegabytesAreRefusedUnread) {
   GuideMaker maker(tokenizer, {0});
   EXPECT_THROW(maker.make({GuideKind::kJsonSchema, std::string(5 << 20, ' ') + "{}", {}}), Error);
   EXPECT_THROW(maker.make({GuideKind::kChoice, "", {std::string(3 << 20, 'a')}}), Error);
+  EXPECT_THROW(maker.make({GuideKind::kCalls, std::string(5 << 20, ' ') + "{}", {}}), Error);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Bodies as programs send them that people point at a local server (written anew after the shapes
-// of their sources in November 2026): each is answered, whole and as a stream, and says what it
-// passes over; a strict server refuses those that ask for more than it does.
+// of their sources in November 2026). Each body is answered, whole and as a stream, and the answer
+// says what is passed over; a strict server refuses a body that asks for more than it does.
 #include <gtest/gtest.h>
 #include <httplib.h>
 
