@@ -51,6 +51,7 @@ targets=()
 for program in "${programs[@]}"; do read -r _ target _ <<<"$program"; targets+=("$target"); done
 cmake --build "$build" --target "${targets[@]}" -- -j"${SLUICE_BUILD_JOBS:-$(nproc)}"
 
+mkdir -p "$(dirname "$output")"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 root=$stage/sluice-gpu

@@ -12,14 +12,15 @@
 #
 # Each leaves OUT/summary.md, one archive of all logs, and pictures of lanes: three files. build/lent/profile.json, where it is
 # (from the first call's archive), spares the second call the measuring. --rehearse: tiny models, no GPU. --bundle FILE.
+# --seconds N: less than a call's limit, so that time is left to mend what it shows and to ask again.
 set -uo pipefail
 [[ ${OUT:-/} == /* ]] || OUT=$PWD/$OUT
 cd "$(dirname "$0")/.." || exit 2
-folder=build/lent bundle=build/lent/sluice-gpu.tar.xz call= rehearse=()
+folder=build/lent bundle=build/lent/sluice-gpu.tar.xz call= seconds= rehearse=()
 declare -A most=([first]=600 [second]=170)
 slack=12       # seconds of a call's limit in which it has ended by itself
 most_mib=64    # of all that is sent
-usage() { echo "gpu_lent: $1" >&2; sed -n '2,17p' scripts/gpu_lent.sh >&2; exit 2; }
+usage() { echo "gpu_lent: $1" >&2; sed -n '2,18p' scripts/gpu_lent.sh >&2; exit 2; }
 
 print_calls() {
   local name
@@ -47,13 +48,19 @@ while [ $# -gt 0 ]; do
   case $1 in
     --print) print_calls; exit ;;
     --rehearse) rehearse=(--rehearse) ;;
-    --bundle) [ $# -ge 2 ] || usage "$1 needs a value"; bundle=$2; shift ;;
+    --bundle | --seconds)
+      [ $# -ge 2 ] || usage "$1 needs a value"
+      if [ "$1" = --bundle ]; then bundle=$2; else seconds=$2; fi
+      shift
+      ;;
     first | second) call=$1 ;;
     *) usage "unknown argument $1" ;;
   esac
   shift
 done
 [ -n "$call" ] || usage "which call? first or second"
+seconds=${seconds:-${most[$call]}}
+[[ $seconds =~ ^[1-9][0-9]*$ ]] && [ "$seconds" -le "${most[$call]}" ] || usage "--seconds $seconds is no number of seconds up to ${most[$call]}"
 [ -n "${OUT:-}" ] && mkdir -p "$OUT" || usage "OUT names no folder that can be written"
 place=$PWD/build/lent-unpacked
 if ! unpack >"$OUT/unpacking.log" 2>&1; then
@@ -68,4 +75,4 @@ TMPDIR=$(mktemp -d) || usage "no temporary folder can be made"
 export TMPDIR
 # Whoever calls ends the shell: the check must be it.
 exec bash "$place/sluice-gpu/scripts/gpu-check.sh" --part "lent-$call" --out "$OUT" \
-  --seconds $((${most[$call]} - slack - SECONDS)) "${profile[@]}" "${rehearse[@]}"
+  --seconds $((seconds - slack - SECONDS)) "${profile[@]}" "${rehearse[@]}"

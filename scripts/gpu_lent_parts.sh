@@ -37,14 +37,14 @@ part_lent_first() {
   test_kernels 120
   offloaded_tokens 60
   test_logits 120
+  test_engine 90
   show_profile 100
   kernel_bench kernel-bench-products 35 "$products"
   kernel_bench kernel-bench-others 30 "$others"
   synth_limit=30
   bench resident-f16 30 "$small" f16 $both
   show_table
-  test_engine 90
-  sanitize 120 memcheck
+  sanitize 120 memcheck racecheck
 }
 
 # lanes NAME: a picture of two decode passes beside the summary, from the trace of the run of that name.

@@ -131,6 +131,31 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+void tell_address(const serve::HttpOptions& http, int port, bool has_chat) {
+  const std::string shown =
+      http.host.find(':') == std::string::npos ? http.host : "[" + http.host + "]";
+  tell(
+      fmt::format("{} at http://{}:{}/v1 ({}{}); Ctrl-C stops", http.model_name, shown, port,
+                  has_chat ? "completions and chat" : "completions; the model has no chat template",
+                  http.api_key.empty() ? "" : "; with an API key"));
+  if (http.has_page)
+    tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
+                     port));
+  if (http.api_key.empty() && !is_loopback(http.host))
+    tell(
+        fmt::format("note: anybody who reaches {} may ask, upload and read what is kept: there is "
+                    "no API key (--api-key)",
+                    shown));
+}
+
+void wait_for_end(const serve::GenerationService& service, std::stop_token stop) {
+  Mutex mutex;
+  StoppableCondition stopped;
+  MutexLock lock(mutex);
+  while (!stop.stop_requested() && service.failure().empty())
+    stopped.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+}
+
 void run(const ServeFlags& flags, std::stop_token stop) {
   const int64_t swap_bytes = checked_swap(flags);
   const int64_t lora_bytes = checked_lora_memory(flags);
@@ -189,28 +214,9 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
   waiting.close();
   server.listen(address);
-  const int port = address.port();
-  const std::string shown =
-      http.host.find(':') == std::string::npos ? http.host : "[" + http.host + "]";
-  tell(fmt::format("{} at http://{}:{}/v1 ({}{}); Ctrl-C stops", http.model_name, shown, port,
-                   chat ? "completions and chat" : "completions; the model has no chat template",
-                   http.api_key.empty() ? "" : "; with an API key"));
-  if (http.has_page)
-    tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
-                     port));
-  if (http.api_key.empty() && !is_loopback(http.host))
-    tell(
-        fmt::format("note: anybody who reaches {} may ask, upload and read what is kept: there is "
-                    "no API key (--api-key)",
-                    shown));
+  tell_address(http, address.port(), chat != nullptr);
   std::jthread listener([&] { server.serve(); });
-  {
-    Mutex mutex;
-    StoppableCondition stopped;
-    MutexLock lock(mutex);
-    while (!stop.stop_requested() && service.failure().empty())
-      stopped.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
-  }
+  wait_for_end(service, stop);
   server.drain();
   if (batches) batches->stop();
   const std::string failure = service.failure();
@@ -223,6 +229,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   if (!failure.empty()) throw Error(service.failure_kind(), "the engine has stopped: " + failure);
   finish_run(engine_flags, engine);
 }
+
 void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   const char* group = "Server";
   parser.add_option("--host", flags.http.host, "address to listen on")
@@ -295,6 +302,10 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+}
+
+void add_kept_flags(CLI::App& parser, ServeFlags& flags) {
+  const char* group = "Server";
   parser
       .add_option("--lora-dir", flags.lora_dir,
                   "adapters in this folder may be loaded while the server runs "
@@ -380,6 +391,7 @@ Command add_serve(CLI::App& program) {
   flags->engine.adapter_use = AdapterUse::kByRequest;
   flags->engine.add_to(*parser);
   add_server_flags(*parser, *flags);
+  add_kept_flags(*parser, *flags);
   add_batching_flags(*parser, *flags);
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

@@ -74,14 +74,14 @@ void Connection::rest(Phase phase, std::chrono::milliseconds time) {
   unrest();
   phase_ = phase;
   const bool is_silent = phase == Phase::kIdle && number_ == 0;
-  rests_in_ = is_silent ? &server_.silent : &server_.resting;
-  place_ = rests_in_->insert(rests_in_->end(), this);
+  rests_in_.list = is_silent ? &server_.silent : &server_.resting;
+  rests_in_.place = rests_in_.list->insert(rests_in_.list->end(), this);
   set_deadline(time);
 }
 
 void Connection::unrest() {
-  if (rests_in_) rests_in_->erase(place_);
-  rests_in_ = nullptr;
+  if (rests_in_.list) rests_in_.list->erase(rests_in_.place);
+  rests_in_.list = nullptr;
 }
 
 void Connection::set_deadline(std::chrono::milliseconds time) {

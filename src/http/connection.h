@@ -75,8 +75,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   AnswerWriter writer_;
   const bool is_extra_;
   Phase phase_ = Phase::kIdle;
-  std::list<Connection*>* rests_in_ = nullptr;  // the server's list that it stands in
-  std::list<Connection*>::iterator place_;      // there
+  struct {
+    std::list<Connection*>* list = nullptr;
+    std::list<Connection*>::iterator place;
+  } rests_in_;  // the server's list that it stands in, where it does
   Clock::time_point body_begin_;
   std::optional<Router::Match> route_;
   std::optional<Response> refusal_;  // goes out when the body is read
