@@ -52,8 +52,8 @@ class Server:
         self.worst, self.is_over = multiprocessing.Value("d", 0.0), multiprocessing.Event()
         self.watcher = multiprocessing.Process(target=self.watch, daemon=True)
 
-    def connect(self, timeout=LONG):
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+    def connect(self, timeout=LONG, of=None):
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=timeout, source_address=(of, 0) if of else None)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
 
@@ -84,11 +84,11 @@ class Server:
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(name + r":\s+(\d+)", text)[1]) / 1024
 
-    def ask(self, method, path, body=b"", *headers, host="h"):
+    def ask(self, method, path, body=b"", *headers, host="h", of=None):
         """The status and the body of an answer that closes; (0, b"") where none comes."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
         try:
-            with contextlib.closing(self.connect()) as to:
+            with contextlib.closing(self.connect(of=of)) as to:
                 to.sendall((head + "".join(h + "\r\n" for h in headers)).encode() + b"\r\n" + body)
                 heard = rest(to)
             return int(heard.split(b" ")[1]), heard.split(b"\r\n\r\n", 1)[1]
@@ -385,12 +385,35 @@ def templates(server):
     yield f"{counted(statuses)}; a completion beside them took {worst[0]:.1f} s"
 
 
+def greedy(server):
+    """answers without end and long prompts of one caller, beside another's of 8 tokens"""
+    many = json.dumps({"prompt": "Once upon a time", "max_tokens": 200, "n": 128, "ignore_eos": True, "temperature": 1}).encode()
+    long = json.dumps({"prompt": "a " * 90, "max_tokens": 100, "n": 8, "ignore_eos": True, "temperature": 1}).encode()
+    little = b'{"prompt": "Lily", "max_tokens": 8, "temperature": 0}'
+    yield
+    callers = [threading.Thread(target=server.say, args=(post("/v1/completions", body),), daemon=True) for body in [many, long, long]]
+    for caller in callers:
+        caller.start()
+    time.sleep(1)
+    waits, answers = [], set()
+    while callers[0].is_alive() and len(waits) < 20:
+        begin = time.monotonic()
+        answers.add(server.ask("POST", "/v1/completions", little, of="127.0.0.2")[1][-200:].split(b'"text"')[-1])
+        waits.append(time.monotonic() - begin)
+    for caller in callers:
+        caller.join()
+    waits.sort()
+    expect(waits and waits[len(waits) // 2] < 2, f"greedy: an answer of 8 tokens takes {waits[len(waits) // 2]:.1f} s")
+    yield f"{len(waits)} answers of 8 tokens beside them: {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.2f} s at most"
+
+
 ATTACKS = {"compressed": compressed, "many-keys": many_keys, "slow-256": lambda s: dripping(s, 256),
            "slow-2000": lambda s: dripping(s, 2000), "crowd": crowd, "no-body": no_body, "lying-lengths": lying_lengths,
            "large-bodies": large_bodies, "long-prompt": long_prompt, "leavers": leavers, "half-closed": half_closed,
            "interfaces": other_interfaces, "idle": lambda s: idle(s, b""),
            "idle-half": lambda s: idle(s, b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n{"),
-           "failing-batch": failing_batch, "pages": pages, "uploads": many_uploads, "templates": templates}
+           "failing-batch": failing_batch, "pages": pages, "uploads": many_uploads, "templates": templates,
+           "greedy": greedy}
 FLAGS = {"failing-batch": ["--batch-dir"], "pages": ["--batch-dir"], "uploads": ["--batch-dir", "--batch-dir-quota=16MiB"],
          "templates": ["--trust-request-chat-template"]}
 

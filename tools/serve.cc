@@ -25,6 +25,9 @@ struct ServeFlags {
   EngineFlags engine;
   serve::HttpOptions http;
   std::string order = "fcfs";
+  std::vector<std::string> keys;
+  std::string key_file;
+  int64_t most_caller_tokens = 0;
   ChatOptions chat;
   int64_t sequences = 16;
   int64_t kv_tokens = 0;
@@ -102,6 +105,23 @@ void require_key(std::string_view key, const char* name) {
                 fmt::format("give it a key, or leave {} out", name));
 }
 
+std::vector<serve::ApiKey> keys_of(const ServeFlags& flags) {
+  std::vector<serve::ApiKey> keys;
+  if (!flags.key_file.empty()) keys = serve::read_keys(flags.key_file);
+  for (const std::string& key : flags.keys) {
+    for (const serve::ApiKey& other : keys)
+      if (other.key == key)
+        throw Error(ErrorKind::kUser, "--api-key gives a key that was given before",
+                    "give each caller a key of its own");
+    keys.push_back({key, 1});
+  }
+  if (const char* key = std::getenv("SLUICE_API_KEY"); key && keys.empty()) {
+    require_key(key, "SLUICE_API_KEY");
+    keys.push_back({key, 1});
+  }
+  return keys;
+}
+
 serve::HttpOptions http_options(const ServeFlags& flags) {
   serve::HttpOptions http = flags.http;
   http.defaults = flags.chat.defaults(flags.engine.model);
@@ -120,10 +140,7 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   http.in_words = in_flags;
   if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
   for (const std::string& origin : http.cors_origins) serve::check_origin(origin);
-  if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty()) {
-    require_key(key, "SLUICE_API_KEY");
-    http.api_key = key;
-  }
+  http.api_keys = keys_of(flags);
   return http;
 }
 
@@ -137,11 +154,11 @@ void tell_address(const serve::HttpOptions& http, int port, bool has_chat) {
   tell(
       fmt::format("{} at http://{}:{}/v1 ({}{}); Ctrl-C stops", http.model_name, shown, port,
                   has_chat ? "completions and chat" : "completions; the model has no chat template",
-                  http.api_key.empty() ? "" : "; with an API key"));
+                  http.api_keys.empty() ? "" : "; with an API key"));
   if (http.has_page)
     tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
                      port));
-  if (http.api_key.empty() && !is_loopback(http.host))
+  if (http.api_keys.empty() && !is_loopback(http.host))
     tell(
         fmt::format("note: anybody who reaches {} may ask, upload and read what is kept: there is "
                     "no API key (--api-key)",
@@ -194,8 +211,9 @@ void run(const ServeFlags& flags, std::stop_token stop) {
                 fmt::format("{} names the model and one of its adapters", http.model_name),
                 "give one of them another name (--served-model-name, --lora NAME=DIR)");
   engine->load(stop);
-  serve::GenerationService service(*engine, *tokenizer, http.model_name, flags.waiting,
-                                   order_of(flags.order));
+  serve::GenerationService service(
+      *engine, *tokenizer, http.model_name, flags.waiting, order_of(flags.order),
+      flags.most_caller_tokens > 0 ? flags.most_caller_tokens : INT64_MAX);
   std::unique_ptr<serve::Batches> batches;
   if (!flags.batch_dir.empty())
     batches = std::make_unique<serve::Batches>(
@@ -230,6 +248,23 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   finish_run(engine_flags, engine);
 }
 
+void add_key_flags(CLI::App& parser, ServeFlags& flags) {
+  const char* group = "Server";
+  parser
+      .add_option("--api-key", flags.keys,
+                  "asked for as a bearer token (or set SLUICE_API_KEY); several, each a caller's "
+                  "with a share of its own")
+      ->expected(1)
+      ->take_all()
+      ->each([](const std::string& key) { require_key(key, "--api-key"); })
+      ->group(group);
+  parser
+      .add_option("--api-key-file", flags.key_file,
+                  "keys, one a line; a number behind one is what its caller's share weighs (1)")
+      ->check(CLI::ExistingFile)
+      ->group(group);
+}
+
 void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   const char* group = "Server";
   parser.add_option("--host", flags.http.host, "address to listen on")
@@ -239,11 +274,7 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
       ->capture_default_str()
       ->check(CLI::Range(0, 65535))
       ->group(group);
-  parser
-      .add_option("--api-key", flags.http.api_key,
-                  "asked for as a bearer token (or set SLUICE_API_KEY)")
-      ->each([](const std::string& key) { require_key(key, "--api-key"); })
-      ->group(group);
+  add_key_flags(parser, flags);
   parser
       .add_option("--allowed-host", flags.http.allowed_hosts,
                   "a name that this server goes by, beside localhost, addresses and names without "
@@ -349,6 +380,14 @@ void add_batching_flags(CLI::App& parser, ServeFlags& flags) {
                   "requests that may wait; more are answered with 429")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  parser
+      .add_option(
+          "--max-tokens-per-key", flags.most_caller_tokens,
+          "prompts and answers of one caller's requests that wait or run together; more are "
+          "answered with 429 (default: no limit). A caller is a key where there are several, "
+          "else an address")
+      ->check(CLI::PositiveNumber)
       ->group(group);
   parser.add_option("--scheduling-policy", flags.order, "who is next: fcfs, priority or shortest")
       ->capture_default_str()

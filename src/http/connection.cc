@@ -240,6 +240,12 @@ void Connection::refuse(Response response) {
   write_whole(response);
 }
 
+std::string Connection::peer() const {
+  boost::system::error_code error;
+  const auto address = socket_.remote_endpoint(error).address();
+  return error ? std::string() : address.to_string();
+}
+
 void Connection::dispatch() {
   unrest();
   timer_.cancel();
@@ -250,6 +256,7 @@ void Connection::dispatch() {
     return respond(*std::exchange(refusal_, std::nullopt));
   }
   request.parts = std::move(route_->parts);
+  request.peer = peer();
   const Handler& handler = *route_->handler;
   if (route_->place == Place::kLoop)
     return respond(server_.runner.run(handler, std::move(request), *share_));

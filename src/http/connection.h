@@ -66,6 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write_some();
   void on_written();
   std::chrono::milliseconds body_time() const;
+  std::string peer() const;
 
   Server::Impl& server_;
   tcp::socket socket_;

@@ -4,6 +4,24 @@
 
 namespace sluice {
 
+namespace {
+// Prompts behind `cut`, which does not fit the room, that do within half of it: the shortest first.
+std::vector<size_t> shorter_than(std::span<const PendingTokens> pending, size_t cut, int64_t room) {
+  std::vector<size_t> shorter;
+  for (size_t i = cut + 1; i < pending.size(); ++i)
+    if (!pending[i].decodes && pending[i].count > 0 && pending[i].count < pending[cut].count)
+      shorter.push_back(i);
+  std::stable_sort(shorter.begin(), shorter.end(),
+                   [&](size_t a, size_t b) { return pending[a].count < pending[b].count; });
+  int64_t left = room / 2;
+  size_t fitting = 0;
+  while (fitting < shorter.size() && pending[shorter[fitting]].count <= left)
+    left -= pending[shorter[fitting++]].count;
+  shorter.resize(fitting);
+  return shorter;
+}
+}  // namespace
+
 PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits& limits) {
   PassTokens out;
   int64_t room = limits.pass_tokens;
@@ -14,17 +32,24 @@ PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits&
     --room;
   }
   const int64_t room_of_prompts = room;
-  for (size_t i = 0; i < pending.size(); ++i) {
+  const auto take = [&](size_t i, int64_t count) {
     const PendingTokens& one = pending[i];
-    if (one.decodes || one.count == 0) continue;
-    const int64_t count = std::min(one.count, room);
-    if (count <= 0) break;
-    // It goes whole into the next pass, as the first there.
-    if (one.is_lower && count < one.count && one.count <= room_of_prompts) break;
     out.runs.push_back({static_cast<int64_t>(i), one.first, count,
                         one.is_lower && count <= limits.micro_batch_tokens, one.is_lower});
     out.prefill_tokens += count;
     room -= count;
+  };
+  for (size_t i = 0; i < pending.size() && room > 0; ++i) {
+    const PendingTokens& one = pending[i];
+    if (one.decodes || one.count == 0) continue;
+    if (one.count <= room) {
+      take(i, one.count);
+      continue;
+    }
+    for (size_t shorter : shorter_than(pending, i, room)) take(shorter, pending[shorter].count);
+    // It goes whole into the next pass, as the first there; else in part: no room is left.
+    if (!one.is_lower || one.count > room_of_prompts) take(i, std::min(one.count, room));
+    break;
   }
   return out;
 }

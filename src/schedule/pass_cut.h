@@ -58,7 +58,8 @@ struct TokenRun {
 enum class LowerAttention : uint8_t { kNone, kHost, kDevice };
 
 /// The tokens that one pass takes: every decoding sequence's, and of prompts what pass_tokens
-/// leaves, in the order given.
+/// leaves, in the order given; of the room of a prompt that is cut, shorter ones behind it that fit
+/// whole have up to half, the shortest first: a short prompt does not wait for a long one's end.
 struct PassTokens {
   std::vector<TokenRun> runs;
   int64_t prefill_tokens = 0;

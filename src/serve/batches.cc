@@ -324,6 +324,7 @@ bool Batches::submit(Job& job, jobs::Request request) {
     one.params = std::move(prompt.params);
     one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
+    one.caller = kBatchCaller;
     if (!request.model.empty() && request.model != options_.model_name) {
       one.adapter = service_.adapters().find(request.model);
       if (!one.adapter)  // unloaded since

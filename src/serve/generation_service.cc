@@ -51,12 +51,15 @@ class GenerationService::Sink final : public GenerationSink {
     event.id = id;
     event.choice = choice;
     service_.happened_.push(std::move(event));
+    service_.queue_.brought(id, 1);
     return true;
   }
   void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override {
     EngineEvent event{EngineEvent::Kind::kHypotheses};
     event.id = id;
     event.hypotheses = best_first;
+    for (const sampling::Hypothesis& one : best_first)
+      service_.queue_.brought(id, std::ssize(one.choices));
     service_.happened_.push(std::move(event));
   }
   void on_finish(uint64_t id, FinishReason reason) override {
@@ -64,6 +67,7 @@ class GenerationService::Sink final : public GenerationSink {
     event.id = id;
     event.reason = reason;
     service_.happened_.push(std::move(event));
+    service_.queue_.ended(id);
     prompts_.erase(id);
     embedded_.erase(id);
   }
@@ -72,6 +76,7 @@ class GenerationService::Sink final : public GenerationSink {
     event.id = id;
     event.message = message;
     service_.happened_.push(std::move(event));
+    service_.queue_.ended(id);
     prompts_.erase(id);
     embedded_.erase(id);
   }
@@ -80,6 +85,7 @@ class GenerationService::Sink final : public GenerationSink {
     event.id = id;
     event.cached_tokens = cached_tokens;
     service_.happened_.push(std::move(event));
+    service_.queue_.started(id, cached_tokens);
   }
   void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override {
     const auto at = prompts_.find(id);
@@ -125,6 +131,14 @@ class GenerationService::Sink final : public GenerationSink {
     of.on_logits = service_.take_on_logits(request.id);
     of.scores.push_back({request.prompt.front(), std::numeric_limits<float>::quiet_NaN(), {}});
   }
+  // It has not begun, and waits again.
+  void forget(uint64_t id) {
+    if (const auto at = prompts_.find(id); at != prompts_.end()) {
+      service_.give_back_on_logits(id, std::move(at->second.on_logits));
+      prompts_.erase(at);
+    }
+    embedded_.erase(id);
+  }
 
  private:
   struct Scored {
@@ -155,6 +169,14 @@ class ToldSource final : public RequestSource {
   }
   bool is_open() override { return queue_.is_open(); }
   void wait(const std::stop_token& cancel) override { queue_.wait(cancel); }
+  bool is_shared() const override { return queue_.is_shared(); }
+  void take_back(GenerationRequest request) override {
+    const uint64_t id = request.id;
+    if (queue_.put_back(std::move(request)))
+      told_.forget(id);
+    else
+      told_.on_finish(id, FinishReason::kCancelled);
+  }
   std::vector<uint64_t> take_cancelled() override { return queue_.take_cancelled(); }
 
  private:
@@ -164,12 +186,14 @@ class ToldSource final : public RequestSource {
 }  // namespace
 
 GenerationService::GenerationService(Engine& engine, const text::Tokenizer& tokenizer,
-                                     std::string model_name, int64_t most_waiting, QueueOrder order)
+                                     std::string model_name, int64_t most_waiting, QueueOrder order,
+                                     int64_t most_caller_tokens)
     : engine_(engine),
       tokenizer_(tokenizer),
       guides_(tokenizer, engine.model().eos_token_ids()),
       metrics_(std::move(model_name)),
       queue_(most_waiting, order),
+      shares_(most_caller_tokens),
       post_thread_([this] { post_process(); }),
       compute_thread_([this] { compute(stop_.get_token()); }) {}
 
@@ -196,8 +220,8 @@ void GenerationService::compute(std::stop_token stop) {
   queue_.close();
   {
     const MutexLock lock(mutex_);
-    failure_ = std::move(failure);
-    failure_kind_ = kind;
+    failure_.what = std::move(failure);
+    failure_.kind = kind;
   }
   happened_.close();
 }
@@ -215,8 +239,8 @@ void GenerationService::post_process() {
   while (!samples_.empty()) {
     const auto at = samples_.begin();
     Event event{Event::Kind::kFailed};
-    event.text = failure_;
-    if (failure_kind_ == ErrorKind::kCancelled && at->second.has_started) {
+    event.text = failure_.what;
+    if (failure_.kind == ErrorKind::kCancelled && at->second.has_started) {
       end_text(at->second);
       event = Event{Event::Kind::kFinished};
       event.finish_reason = finish_reason_name(FinishReason::kCancelled);
@@ -240,6 +264,7 @@ void GenerationService::finish(std::map<uint64_t, Sample>::iterator at, Event ev
                         : sample.is_given_up                 ? "abort"
                                                              : event.finish_reason;
   metrics_.finished(times);
+  shares_.remove(sample.caller, sample.most_tokens);
   if (sample.has_started) --running_;
   event.index = sample.index;
   event.output_tokens = sample.output_tokens;
@@ -365,6 +390,29 @@ void GenerationService::handle(EngineEvent& happened) {
   }
 }
 
+int64_t GenerationService::tokens_of_one(const Submission& submission) {
+  return static_cast<int64_t>(submission.prompt.size()) +
+         (submission.generates && submission.pooling == Pooling::kNone
+              ? int64_t{submission.params.max_tokens}
+              : 0);
+}
+
+int64_t GenerationService::tokens_of(const std::vector<Submission>& submissions) {
+  int64_t tokens = 0;
+  for (const Submission& one : submissions) tokens += one.samples * tokens_of_one(one);
+  return tokens;
+}
+
+bool GenerationService::has_share(const std::vector<Submission>& submissions) const {
+  return submissions.empty() ||
+         shares_.has_room(submissions.front().caller.id, tokens_of(submissions));
+}
+
+int64_t GenerationService::most_caller_tokens() const {
+  const MutexLock lock(mutex_);
+  return shares_.most();
+}
+
 GenerationService::Admission GenerationService::submit(std::vector<Submission> submissions,
                                                        std::shared_ptr<Mailbox> mailbox,
                                                        int first_index) {
@@ -380,7 +428,11 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
     guides_.find_breakers(submission.params);
   }
   const MutexLock lock(mutex_);
-  if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr, {}};
+  if (!failure_.what.empty()) return {RequestQueue::Outcome::kClosed, nullptr, {}};
+  if (!has_share(submissions)) {
+    metrics_.rejected();
+    return {RequestQueue::Outcome::kOverShare, nullptr, {}};
+  }
   int index = first_index;
   for (size_t which = 0; which < submissions.size(); ++which) {
     const Submission& submission = submissions[which];
@@ -409,6 +461,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       request.priority = submission.priority;
       request.guide = guides[which];
       request.adapter = submission.adapter;
+      request.caller = submission.caller;
       Sample& sample = samples_[request.id];
       sample.mailbox = mailbox;
       sample.index = index++;
@@ -423,6 +476,9 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       sample.stops_are_kept = submission.stops_are_kept;
       sample.prompt_tokens = static_cast<int64_t>(request.prompt.size());
       sample.arrival = Clock::now();
+      sample.caller = submission.caller.id;
+      sample.most_tokens = tokens_of_one(submission);
+      shares_.add(sample.caller, sample.most_tokens);
       ids.push_back(request.id);
       if (i == 0) {
         leader = request.id;
@@ -437,7 +493,11 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   }
   const RequestQueue::Outcome outcome = queue_.push(std::move(leaders));
   if (outcome != RequestQueue::Outcome::kTaken) {
-    for (uint64_t id : ids) samples_.erase(id);
+    for (uint64_t id : ids) {
+      const auto at = samples_.find(id);
+      shares_.remove(at->second.caller, at->second.most_tokens);
+      samples_.erase(at);
+    }
     if (outcome == RequestQueue::Outcome::kFull) metrics_.rejected();
     return {outcome, nullptr, {}};
   }
@@ -476,6 +536,13 @@ std::function<void(int64_t, std::span<const float>)> GenerationService::take_on_
   return std::exchange(at->second.on_logits, {});
 }
 
+void GenerationService::give_back_on_logits(
+    uint64_t id, std::function<void(int64_t, std::span<const float>)> on_logits) {
+  const MutexLock lock(mutex_);
+  if (const auto at = samples_.find(id); at != samples_.end())
+    at->second.on_logits = std::move(on_logits);
+}
+
 Pooling GenerationService::pooling_of(uint64_t id) const {
   const MutexLock lock(mutex_);
   const auto at = samples_.find(id);
@@ -489,7 +556,7 @@ void GenerationService::drain(std::chrono::milliseconds timeout) {
   {
     MutexLock lock(mutex_);
     ended_.wait_for(lock, timeout, [&]() SLUICE_REQUIRES(mutex_) {
-      return samples_.empty() || !failure_.empty();
+      return samples_.empty() || !failure_.what.empty();
     });
   }
   stop_.request_stop();
@@ -497,12 +564,12 @@ void GenerationService::drain(std::chrono::milliseconds timeout) {
 
 std::string GenerationService::failure() const {
   const MutexLock lock(mutex_);
-  return failure_;
+  return failure_.what;
 }
 
 ErrorKind GenerationService::failure_kind() const {
   const MutexLock lock(mutex_);
-  return failure_kind_;
+  return failure_.kind;
 }
 
 int GenerationService::retry_after_seconds() const {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "src/serve/metrics.h"
 #include "src/serve/pooling.h"
 #include "src/serve/request_queue.h"
+#include "src/serve/token_shares.h"
 #include "src/text/stream_decoder.h"
 #include "src/text/tokenizer.h"
 
@@ -87,13 +89,16 @@ struct Submission {
   /// engine's thread. May be empty.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
   AdapterPtr adapter;  ///< of the engine's; null: the model as it is
+  Caller caller{};     ///< one for all submissions of a call
 };
 
 class GenerationService {
  public:
   /// `engine` and `tokenizer` outlive the service; the engine is used by nobody else.
+  /// `most_caller_tokens`: of the prompts and answers of one caller that wait or run together.
   GenerationService(Engine& engine, const text::Tokenizer& tokenizer, std::string model_name,
-                    int64_t most_waiting, QueueOrder order);
+                    int64_t most_waiting, QueueOrder order,
+                    int64_t most_caller_tokens = std::numeric_limits<int64_t>::max());
   /// Cancels what still runs.
   ~GenerationService();
   GenerationService(const GenerationService&) = delete;
@@ -138,6 +143,9 @@ class GenerationService {
   int64_t waiting() const;
   int64_t running() const;
   int64_t most_waiting() const noexcept { return queue_.most_waiting(); }
+  int64_t most_caller_tokens() const;
+  /// Prompts and the longest answers together.
+  static int64_t tokens_of(const std::vector<Submission>& submissions);
   int64_t most_running() const noexcept { return engine_.plan().policy.block_sequences(); }
   /// Whether one more request would be refused just now.
   bool is_full() const { return queue_.waiting() >= queue_.most_waiting(); }
@@ -166,6 +174,8 @@ class GenerationService {
     bool is_stopped = false;   ///< a stop string was found: what still comes is dropped
     bool is_given_up = false;  ///< nobody listens
     int64_t output_tokens = 0, prompt_tokens = 0;
+    uint64_t caller = 0;
+    int64_t most_tokens = 0;  ///< prompt and answer
     Clock::time_point arrival, started, first_token, last_token;
     bool has_started = false;
   };
@@ -182,6 +192,10 @@ class GenerationService {
   void release_followers(Sample& sample) SLUICE_REQUIRES(mutex_);
   void give_up(const std::vector<uint64_t>& ids);
   std::function<void(int64_t, std::span<const float>)> take_on_logits(uint64_t id);
+  void give_back_on_logits(uint64_t id,
+                           std::function<void(int64_t, std::span<const float>)> on_logits);
+  static int64_t tokens_of_one(const Submission& submission);
+  bool has_share(const std::vector<Submission>& submissions) const SLUICE_REQUIRES(mutex_);
   Pooling pooling_of(uint64_t id) const;
 
   Engine& engine_;
@@ -193,11 +207,14 @@ class GenerationService {
   mutable Mutex mutex_;
   Condition ended_;
   std::map<uint64_t, Sample> samples_ SLUICE_GUARDED_BY(mutex_);
+  TokenShares shares_ SLUICE_GUARDED_BY(mutex_);
   std::vector<double> first_tokens_ SLUICE_GUARDED_BY(mutex_);  // of the pass under way, s
   uint64_t next_id_ SLUICE_GUARDED_BY(mutex_) = 1;
   int64_t running_ SLUICE_GUARDED_BY(mutex_) = 0;
-  std::string failure_ SLUICE_GUARDED_BY(mutex_);
-  ErrorKind failure_kind_ SLUICE_GUARDED_BY(mutex_) = ErrorKind::kCancelled;
+  struct {
+    std::string what;  // empty: none
+    ErrorKind kind = ErrorKind::kCancelled;
+  } failure_ SLUICE_GUARDED_BY(mutex_);
 
   EngineEvents happened_;
   std::stop_source stop_;

@@ -31,23 +31,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int kSpareConnections = 64;  // for who asks how it goes, beside those who are answered
-
-// Takes as long for a wrong key as for the right one.
-bool is_same(std::string_view a, std::string_view b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
-  return difference == 0;
-}
-
-// "Bearer KEY", the scheme in any case (RFC 9110, 11.1).
-bool has_key(std::string_view authorization, std::string_view key) {
-  constexpr std::string_view kScheme = "Bearer ";
-  if (!http::is_same_name(authorization.substr(0, kScheme.size()), kScheme)) return false;
-  authorization.remove_prefix(kScheme.size());
-  authorization.remove_prefix(std::min(authorization.find_first_not_of(' '), authorization.size()));
-  return is_same(authorization, key);
-}
 }  // namespace
 
 struct HttpServer::Impl {
@@ -56,6 +39,7 @@ struct HttpServer::Impl {
       : service(of),
         tokenizer(with),
         options(std::move(chosen)),
+        callers(options.api_keys),
         texts(service, with, templ, options),
         server(routes(kept), server_options()) {}
 
@@ -77,6 +61,7 @@ struct HttpServer::Impl {
   GenerationService& service;
   const text::Tokenizer& tokenizer;
   const HttpOptions options;
+  const Callers callers;
   const int64_t started = std::time(nullptr);
   const TextRoutes texts;
   std::atomic<bool> is_draining = false;
@@ -117,6 +102,7 @@ http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
           response = error_response(answer, shape);
         };
         const jobs::Wishes wishes(options.is_strict);
+        const AnsweredCaller caller(callers.of(request));
         try {
           handler(request, response);
           // What has an answer of its own tells them itself.
@@ -191,7 +177,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
 // What is answered by a request's head alone.
 std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head) const {
   const ErrorShape shape = error_shape(head.path);
-  if (options.api_key.empty())
+  if (!callers.asks_for_key())
     if (auto why = refusal(head, {options.allowed_hosts, options.cors_origins}))
       return refused({403, std::move(*why), "", "", 0}, shape);
   if (!options.cors_origins.empty() && head.method == "OPTIONS") {
@@ -201,10 +187,7 @@ std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head
   }
   // The page asks for the key itself, and sends it with what it asks.
   const bool is_page = options.has_page && head.path == "/" && head.method == "GET";
-  if (options.api_key.empty() || head.path == "/health" || is_page ||
-      has_key(head.header("Authorization"), options.api_key) ||
-      is_same(head.header("X-Api-Key"), options.api_key))  // as Anthropic's callers send it
-    return std::nullopt;
+  if (head.path == "/health" || is_page || callers.is_known(head)) return std::nullopt;
   return error_response({401,
                          "the API key is missing or wrong; send \"Authorization: Bearer KEY\", or "
                          "\"X-Api-Key: KEY\"",

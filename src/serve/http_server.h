@@ -15,6 +15,7 @@
 #include "src/chat/tool_format.h"
 #include "src/http/listener.h"
 #include "src/serve/batches.h"
+#include "src/serve/callers.h"
 #include "src/serve/generation_service.h"
 
 namespace sluice::serve {
@@ -22,8 +23,8 @@ namespace sluice::serve {
 /// Where the server listens and what it says of itself.
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;      ///< 0: any that is free
-  std::string api_key;  ///< empty: none is asked for
+  int port = 8000;               ///< 0: any that is free
+  std::vector<ApiKey> api_keys;  ///< none: none is asked for
   std::string model_name;
   std::vector<std::string> cors_origins;   ///< of pages that may ask (OriginRules)
   std::vector<std::string> allowed_hosts;  ///< names that it goes by, where no key is asked for

@@ -253,7 +253,11 @@ void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,
 void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& adapter,
                        AnswerShape shape, bool streams, const std::string& guide_field,
                        const FormMaker& make, http::Response& response) const {
-  for (Submission& one : submissions) one.adapter = adapter;
+  for (Submission& one : submissions) {
+    one.adapter = adapter;
+    one.caller = AnsweredCaller::now();
+  }
+  const int64_t tokens = GenerationService::tokens_of(submissions);
   shape.model = adapter ? adapter->name : options_.model_name;
   shape.created = std::time(nullptr);
   LiveGeneration::Options how;
@@ -271,6 +275,20 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
   if (admission.outcome == RequestQueue::Outcome::kFull)
     throw ApiError{429, "too many requests are waiting; try again later", "", "",
                    service_.retry_after_seconds()};
+  if (admission.outcome == RequestQueue::Outcome::kOverShare) {
+    const int64_t most = service_.most_caller_tokens();
+    if (tokens > most)
+      throw ApiError{400,
+                     fmt::format("prompts and answers may have {} tokens here together, and one "
+                                 "caller's {}: lower max_tokens or n, or send it in parts",
+                                 tokens, most),
+                     "", "max_tokens", 0};
+    throw ApiError{429,
+                   fmt::format("your requests that wait or run would have more than {} tokens "
+                               "together, prompts and answers: try again when one has ended",
+                               most),
+                   "rate_limit_exceeded", "", service_.retry_after_seconds()};
+  }
   if (admission.outcome == RequestQueue::Outcome::kClosed) {
     const std::string failure = service_.failure();
     throw ApiError{

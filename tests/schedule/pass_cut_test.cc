@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -24,6 +25,37 @@ TEST(PassCut, DecodingSequencesGoFirstAndPromptsTakeWhatIsLeft) {
   EXPECT_EQ(taken.runs[1].count, 6);
   EXPECT_EQ(taken.runs[2].sequence, 3);
   EXPECT_EQ(taken.runs[2].count, 3) << "the rest waits for the next pass";
+}
+
+TEST(PassCut, ShortPromptsDoNotWaitBehindALongOne) {
+  PassLimits limits;
+  limits.pass_tokens = 100;
+  limits.micro_batch_tokens = 100;
+  const auto taken_of = [&](const std::vector<int64_t>& prompts, bool is_lower = false) {
+    std::vector<PendingTokens> pending;
+    for (int64_t count : prompts) pending.push_back({0, count, false, is_lower});
+    std::vector<int64_t> out(prompts.size(), 0);
+    for (const TokenRun& run : take_tokens(pending, limits).runs)
+      out[static_cast<size_t>(run.sequence)] += run.count;
+    return out;
+  };
+  using Counts = std::vector<int64_t>;
+  EXPECT_EQ(taken_of({6000, 8}), (Counts{92, 8}));
+  EXPECT_EQ(taken_of({6000, 51, 30, 20, 20}), (Counts{60, 0, 0, 20, 20}))
+      << "half stays the first's";
+  EXPECT_EQ(taken_of({6000, 51}), (Counts{100, 0})) << "they go whole or not at all";
+  EXPECT_EQ(taken_of({60, 6000, 20}), (Counts{60, 20, 20}));
+  EXPECT_EQ(taken_of({6000, 6000, 6000}), (Counts{100, 0, 0}));
+  EXPECT_EQ(taken_of({60, 60, 10}, /*is_lower=*/true), (Counts{60, 0, 10}));
+  // Whatever comes behind it, who is first has half of each pass.
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    Counts prompts{101 + static_cast<int64_t>(random() % 500)};
+    for (int i = 0; i < 20; ++i) prompts.push_back(1 + static_cast<int64_t>(random() % 300));
+    const Counts taken = taken_of(prompts);
+    ASSERT_GE(taken.front(), 50);
+    ASSERT_EQ(std::accumulate(taken.begin(), taken.end(), int64_t{0}), 100);
+  }
 }
 
 TEST(PassCut, OneWithPagesBelowWaitsForAPassThatTakesItWhole) {

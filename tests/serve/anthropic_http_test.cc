@@ -93,7 +93,7 @@ TEST(HttpMessages, CallsToolsAndTakesTheirResults) {
 
 TEST(HttpMessages, SaysWhatIsWrongInItsOwnShape) {
   HttpOptions options;
-  options.api_key = "secret";
+  options.api_keys = {{"secret", 1}};
   options.is_strict = true;
   const RunningServer server(options);
   const auto ask = [&](const json& body, const std::string& key) {

@@ -506,7 +506,7 @@ TEST(HttpServer, TellsAboutItself) {
 
 TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
   HttpOptions options;
-  options.api_key = "secret";
+  options.api_keys = {{"secret", 1}};
   options.cors_origins = {"https://a.example"};
   const Server server(options);
   auto client = server.client();

@@ -117,7 +117,7 @@ TEST(HttpOllama, TellsOfItsModel) {
 
 TEST(HttpOllama, SaysWhatIsWrongInItsOwnShape) {
   HttpOptions options;
-  options.api_key = "secret";
+  options.api_keys = {{"secret", 1}};
   const RunningServer locked(options);
   EXPECT_TRUE(locked.post("/api/chat", chat_with(json::object()), 401)["error"].is_string());
   HttpOptions strict;

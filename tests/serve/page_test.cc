@@ -112,7 +112,7 @@ TEST(Page, IsNotSentAgainWhereItIsKept) {
 // The page asks for the key; what it shows afterwards needs it.
 TEST(Page, ComesWithoutTheKey) {
   HttpOptions options;
-  options.api_key = "secret";
+  options.api_keys = {{"secret", 1}};
   const RunningServer server(options);
   auto client = server.client();
   EXPECT_EQ(client.Get("/")->status, 200);
@@ -127,7 +127,7 @@ TEST(Page, CanBeLeftOut) {
   HttpOptions options;
   options.has_page = false;
   EXPECT_EQ(RunningServer(options).client().Get("/")->status, 404);
-  options.api_key = "secret";
+  options.api_keys = {{"secret", 1}};
   EXPECT_EQ(RunningServer(options).client().Get("/")->status, 401);
 }
 

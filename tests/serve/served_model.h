@@ -11,7 +11,7 @@ namespace sluice::serve {
 class ServedModel {
  public:
   explicit ServedModel(int64_t most_waiting = 1000, int64_t sequences = 4, int64_t context = 256,
-                       const AdapterRoom& adapters = {})
+                       const AdapterRoom& adapters = {}, int64_t most_caller_tokens = INT64_MAX)
       : tokenizer_(text::Tokenizer::load(testing::fixture_model("stories260k"))) {
     EngineOptions options;
     options.threads = 1;
@@ -29,7 +29,7 @@ class ServedModel {
     options.policy->page_tokens = 8;
     engine_ = Engine::open(testing::fixture_model("stories260k"), options);
     service_ = std::make_unique<GenerationService>(*engine_, *tokenizer_, "stories", most_waiting,
-                                                   QueueOrder::kFirstCome);
+                                                   QueueOrder::kFirstCome, most_caller_tokens);
   }
 
   GenerationService& service() { return *service_; }

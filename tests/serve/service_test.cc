@@ -199,6 +199,57 @@ TEST(GenerationService, AFullQueueRefusesWhole) {
   EXPECT_EQ(ask(model.service(), model.greedy("Lily", 5)).reasons[0], "length");
 }
 
+// Its many answers take all places; who comes then does not wait for any of them to end.
+TEST(GenerationService, OneCallerDoesNotKeepAnotherWaiting) {
+  ServedModel model;
+  const Told alone = ask(model.service(), model.greedy("Lily", 8));
+  Submission many = model.greedy("Once upon a time", 150);
+  many.samples = 32;
+  many.params.temperature = 1;
+  many.params.ignore_eos = true;
+  many.caller = {100, 1};
+  std::vector<Submission> all{std::move(many)};
+  const auto admission = model.service().submit(std::move(all));
+  while (model.service().running() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Submission scored = model.greedy("Lily", 8);
+  scored.caller = {200, 1};
+  scored.scores_prompt = true;  // what it is to tell is there when it gets its place
+  const Told told = ask(model.service(), std::move(scored));
+  EXPECT_EQ(told.texts, alone.texts);
+  ASSERT_EQ(told.prompts.size(), 1u);
+  EXPECT_EQ(told.prompts[0].size(), model.encode("Lily").size());
+  EXPECT_GT(model.service().running() + model.service().waiting(), 26);
+}
+
+TEST(GenerationService, ACallerHoldsSoManyTokensAtMost) {
+  ServedModel model(100, 4, 256, {}, 300);
+  const auto submit = [&](uint64_t caller, int tokens, int samples = 1) {
+    Submission one = model.greedy("Once upon a time", tokens);
+    one.samples = samples;
+    one.caller = {caller, 1};
+    std::vector<Submission> all{std::move(one)};
+    return model.service().submit(std::move(all));
+  };
+  EXPECT_EQ(submit(1, 100, 3).outcome, RequestQueue::Outcome::kOverShare) << "with its prompts";
+  auto first = submit(1, 200);
+  EXPECT_EQ(first.outcome, RequestQueue::Outcome::kTaken);
+  EXPECT_EQ(submit(1, 200).outcome, RequestQueue::Outcome::kOverShare);
+  auto other = submit(2, 200);
+  EXPECT_EQ(other.outcome, RequestQueue::Outcome::kTaken);
+  hear(first.ticket->mailbox(), 1);
+  auto again = submit(1, 200);
+  EXPECT_EQ(again.outcome, RequestQueue::Outcome::kTaken);
+  again.ticket.reset();
+  other.ticket.reset();
+  wait_until_idle(model.service());
+  for (int i = 0; i < 20; ++i) {
+    auto one = submit(1, 250);
+    ASSERT_EQ(one.outcome, RequestQueue::Outcome::kTaken) << "what has ended counts no more";
+    one.ticket.reset();
+    wait_until_idle(model.service());
+  }
+}
+
 TEST(GenerationService, DrainsWhatRunsThenTellsTheRest) {
   ServedModel model(100, 1);
   std::vector<GenerationService::Admission> admissions;

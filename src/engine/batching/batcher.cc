@@ -307,11 +307,11 @@ bool Batcher::place(Sequence& sequence) {
   return true;
 }
 
-// False: no room yet, the request is kept.
-bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
+// The request stays as it is.
+Batcher::Admitted Batcher::admit_one(GenerationRequest& request, GenerationSink& sink) {
   if (const auto reason = why_refused(request)) {
     sink.on_refused(request.id, *reason);
-    return true;
+    return Admitted::kRefused;
   }
   std::vector<int32_t> eos = request.params.ignore_eos ? std::vector<int32_t>{} : eos_token_ids_;
   auto sequence = std::make_unique<Sequence>(
@@ -336,7 +336,8 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .guide = request.guide,
                .guide_state = request.guide ? request.guide->start() : 0,
                .adapter = request.adapter ? request.adapter : default_adapter_,
-               .hidden_rows = request.hidden_rows});
+               .hidden_rows = request.hidden_rows,
+               .caller = request.caller});
   const sampling::SamplingParams& params = sequence->sampler.params();
   if (params.num_beams > 1) {
     std::vector<int32_t> ends = sequence->sampler.eos_token_ids();
@@ -352,16 +353,15 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                   .alternatives = std::vector<std::vector<sampling::TokenLogprob>>(1),
                   .refusal = {}});
   }
-  const bool waits = !sequence->wants_all_rows() && is_being_computed(sequence->beginning());
-  if (waits || places() + params.num_beams > limits_.sequences || !place(*sequence)) {
-    waiting_ = std::move(request);
-    return false;
-  }
+  if (!sequence->wants_all_rows() && is_being_computed(sequence->beginning()))
+    return Admitted::kWaits;
+  if (places() + params.num_beams > limits_.sequences || !place(*sequence))
+    return Admitted::kHasNoRoom;
   ++arrivals_;
   sequence->tokens.reserve(static_cast<size_t>(sequence->most_tokens + 1));
   sink.on_admitted(sequence->id, sequence->computed);
   running_.push_back(std::move(sequence));
-  return true;
+  return Admitted::kRuns;
 }
 
 void Batcher::cancel(uint64_t id, GenerationSink& sink) {
@@ -375,33 +375,96 @@ void Batcher::cancel(uint64_t id, GenerationSink& sink) {
   }
 }
 
+std::optional<GenerationRequest> Batcher::ask(RequestSource& source) {
+  if (source_is_done_) return std::nullopt;
+  std::optional<GenerationRequest> request = source.next();
+  if (!request) {
+    source_is_open_ = source.is_open();
+    source_is_done_ = !source_is_open_;
+  }
+  return request;
+}
+
+// False: the first of the preempted finds no room yet.
+bool Batcher::resume_one() {
+  if (places() >= limits_.sequences || !place(*preempted_.front())) return false;
+  running_.push_back(std::move(preempted_.front()));
+  preempted_.pop_front();
+  return true;
+}
+
 void Batcher::admit(RequestSource& source, GenerationSink& sink) {
   for (uint64_t id : source.take_cancelled()) cancel(id, sink);
   retire(sink);
-  const auto has_place = [&] { return places() < limits_.sequences; };
-  while (has_place() && !preempted_.empty()) {
-    if (!place(*preempted_.front())) return;
-    running_.push_back(std::move(preempted_.front()));
-    preempted_.pop_front();
-  }
   source_is_open_ = !source_is_done_;
+  if (source.is_shared() && !limits_.is_static) return admit_shared(source, sink);
+  while (places() < limits_.sequences && !preempted_.empty())
+    if (!resume_one()) return;
   if (limits_.is_static && !running_.empty()) return;
-  while (has_place()) {
-    std::optional<GenerationRequest> request;
-    if (waiting_) {
-      request = std::move(waiting_);
-      waiting_.reset();
-    } else {
-      if (source_is_done_) break;
-      request = source.next();
-      if (!request) {
-        source_is_open_ = source.is_open();
-        source_is_done_ = !source_is_open_;
-        break;
-      }
-    }
-    if (!admit_one(std::move(*request), sink)) break;
+  while (places() < limits_.sequences) {
+    std::optional<GenerationRequest> request =
+        waiting_ ? std::exchange(waiting_, std::nullopt) : ask(source);
+    if (!request) break;
+    const Admitted admitted = admit_one(*request, sink);
+    if (admitted == Admitted::kRuns || admitted == Admitted::kRefused) continue;
+    waiting_ = std::move(request);
+    break;
   }
+}
+
+// Over its weight.
+double Batcher::places_of(const Caller& caller) const noexcept {
+  int64_t places = 0;
+  for (const auto& sequence : running_)
+    if (sequence->beam == 0 && sequence->caller.id == caller.id)
+      places += sequence->sampler.params().num_beams;
+  return static_cast<double>(places) / caller.weight;
+}
+
+// Whoever holds fewer places is next, of those that gave way and of those that ask; of equals who
+// gave way.
+void Batcher::admit_shared(RequestSource& source, GenerationSink& sink) {
+  for (;;) {
+    std::optional<GenerationRequest> request = ask(source);
+    const bool resumes =
+        !preempted_.empty() &&
+        (!request || places_of(preempted_.front()->caller) <= places_of(request->caller));
+    if (resumes) {
+      if (request) source.take_back(std::move(*request));
+      if (!resume_one()) return;
+      continue;
+    }
+    if (!request) return;
+    const Admitted admitted = admit_one(*request, sink);
+    if (admitted == Admitted::kRuns || admitted == Admitted::kRefused) continue;
+    const bool has_room_now = admitted == Admitted::kHasNoRoom && give_way_to(*request);
+    source.take_back(std::move(*request));
+    if (!has_room_now) return;
+  }
+}
+
+// Takes a place of the caller that holds the most, where it stays no poorer than who asks becomes;
+// false: there is none. Beams share pages, and stay.
+bool Batcher::give_way_to(const GenerationRequest& request) {
+  const double becomes = places_of(request.caller) + 1 / request.caller.weight;
+  size_t victim = running_.size();
+  double most = 0;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& one = *running_[i];
+    if (one.group || one.finished || one.caller.id == request.caller.id ||
+        one.priority < request.priority)
+      continue;
+    const double held = places_of(one.caller);
+    if (held - 1 / one.caller.weight < becomes) continue;
+    const bool is_first = victim == running_.size() || held > most;
+    if (is_first || (held == most && gives_way(one, *running_[victim]))) {
+      victim = i;
+      most = held;
+    }
+  }
+  if (victim == running_.size()) return false;
+  preempt(victim);
+  return true;
 }
 
 void Batcher::preempt(size_t index) {

@@ -4,12 +4,14 @@
 // whole length, or, where lengths are predicted, those of its prompt, if all that run fit at every
 // time until they are expected to end (sequences at different steps share room: staggered blocks);
 // when the pool then runs dry, the least urgent of the latest gives its pages up and is computed
-// again later, or copied back (its tokens stay, so the result is the same). Of layers that see a
-// window a sequence has few pages at a time, gives them back as it goes on, and is promised so many
-// where lengths are not predicted. The most urgent, oldest sequence never gives way and fits the
-// pool alone: there is always progress. A request whose beginning is just being computed by another
-// waits for it. A beam search has all places and pages that it may need from the start; its beams
-// share pages until they write to them. Not thread safe.
+// again later, or copied back (its tokens stay, so the result is the same). Of a shared source
+// (RequestSource::is_shared), a sequence of the caller with the most places gives way likewise to
+// one of a caller that has two places less: max-min fairness of places, over the callers' weights.
+// Of layers that see a window a sequence has few pages at a time, gives them back as it goes on,
+// and is promised so many where lengths are not predicted. The most urgent, oldest sequence never
+// gives way and fits the pool alone: there is always progress. A request whose beginning is just
+// being computed by another waits for it. A beam search has all places and pages that it may need
+// from the start; its beams share pages until they write to them. Not thread safe.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -89,7 +91,15 @@ class Batcher {
 
  private:
   std::optional<std::string> why_refused(const GenerationRequest& request) const;
-  bool admit_one(GenerationRequest request, GenerationSink& sink);
+  /// What became of a request: it runs, was refused, waits for what another computes, or lacks
+  /// room.
+  enum class Admitted : uint8_t { kRuns, kRefused, kWaits, kHasNoRoom };
+  Admitted admit_one(GenerationRequest& request, GenerationSink& sink);
+  void admit_shared(RequestSource& source, GenerationSink& sink);
+  std::optional<GenerationRequest> ask(RequestSource& source);
+  bool resume_one();
+  double places_of(const Caller& caller) const noexcept;
+  bool give_way_to(const GenerationRequest& request);
   bool place(Sequence& sequence);
   int64_t known_tokens(const Sequence& sequence) const;
   std::vector<int64_t> wanted_pages(const Sequence& sequence) const;

@@ -27,9 +27,15 @@ enum class HiddenRows : uint8_t {
   kAll
 };
 
+/// Who asks, where several share an engine.
+struct Caller {
+  uint64_t id = 0;
+  double weight = 1;  ///< of its share, against another caller's
+};
+
 /// A prompt and how it is to be continued.
 struct GenerationRequest {
-  uint64_t id = 0;  ///< the caller's; given back with every event
+  uint64_t id = 0;  ///< the asker's; given back with every event
   std::vector<int32_t> prompt;
   sampling::SamplingParams params;
   bool score_prompt = false;  ///< hand the logits of every prompt position to the sink
@@ -38,6 +44,7 @@ struct GenerationRequest {
   std::shared_ptr<guide::Guide> guide;  ///< of params.guide (GuideMaker); null: none is asked for
   AdapterPtr adapter = nullptr;         ///< of this engine's bank; null: the model as it is
   HiddenRows hidden_rows = HiddenRows::kNone;  ///< without score_prompt
+  Caller caller{};                             ///< of a source that is shared
 
   bool generates() const noexcept {
     return hidden_rows == HiddenRows::kNone && !(score_prompt && score_only);
@@ -65,6 +72,12 @@ class RequestSource {
   /// Nothing runs, and an open source gave nothing: returns when next() may give one, when the
   /// source has closed, or when `cancel` is asked for.
   virtual void wait(const std::stop_token& cancel) { static_cast<void>(cancel); }
+  /// Whether several callers share it. Then places of the block are theirs by weight: who has fewer
+  /// gets one before who has more, from a running sequence of the latter if need be, and a request
+  /// that finds no place goes back, so that next() may give another caller's before it.
+  virtual bool is_shared() const { return false; }
+  /// Of a shared source: a request that next() gave.
+  virtual void take_back(GenerationRequest request) { static_cast<void>(request); }
   /// Requests given before that nobody waits for any more, each once: they end with kCancelled
   /// before the next pass. Ids that have ended are ignored.
   virtual std::vector<uint64_t> take_cancelled() { return {}; }
@@ -159,6 +172,7 @@ struct Sequence {
   double surprise_drift = 0;     ///< sampling::History's: what Mirostat has learnt from the output
   AdapterPtr adapter = nullptr;  ///< null: the model as it is
   HiddenRows hidden_rows = HiddenRows::kNone;
+  Caller caller{};
 
   bool generates() const noexcept {
     return hidden_rows == HiddenRows::kNone && !(score_prompt && score_only);

@@ -33,6 +33,14 @@ class TimedSource final : public RequestSource {
     return request;
   }
   bool is_open() override { return !arrivals_.empty(); }
+  bool is_shared() const override { return has_callers; }
+  // Another that has arrived may come before it.
+  void take_back(GenerationRequest request) override {
+    ++taken_back;
+    const auto behind = std::find_if(arrivals_.begin(), arrivals_.end(),
+                                     [this](const Arrival& one) { return one.pass > pass; });
+    arrivals_.insert(taken_back % 2 == 0 ? behind : arrivals_.begin(), {pass, std::move(request)});
+  }
   void wait(const std::stop_token&) override {
     ++waits;
     pass = std::max(pass, arrivals_.front().pass);
@@ -48,6 +56,8 @@ class TimedSource final : public RequestSource {
 
   int64_t pass = 0;
   int64_t waits = 0;
+  bool has_callers = false;
+  int64_t taken_back = 0;
 
  private:
   std::deque<Arrival> arrivals_;
@@ -122,9 +132,10 @@ struct Outcome {
 
 Outcome run_timed(const std::string& model, const EngineOptions& options,
                   std::vector<TimedSource::Arrival> arrivals,
-                  std::map<int64_t, std::vector<uint64_t>> cancels) {
+                  std::map<int64_t, std::vector<uint64_t>> cancels, bool has_callers = false) {
   const auto engine = Engine::open(fixture_model(model), options);
   TimedSource source(std::move(arrivals), std::move(cancels));
+  source.has_callers = has_callers;
   TimedSink sink(source);
   engine->generate(source, sink);
   return {std::move(sink.inner.answers), std::move(sink.cached_tokens), engine->stats(), sink.last};
@@ -154,6 +165,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
       request.priority = static_cast<int32_t>(pick(random, 0, 2));
       request.score_prompt = pick(random, 0, 4) == 0;
       request.score_only = pick(random, 0, 1) == 0;
+      request.caller = {static_cast<uint64_t>(pick(random, 0, 3)),
+                        static_cast<double>(pick(random, 1, 2))};
       if (pick(random, 0, 3) == 0) {
         request.params.temperature = 0.8f;
         request.params.seed = seed;
@@ -198,7 +211,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
       if (pick(random, 0, 5) == 0) cancels[pass + pick(random, 0, 9)].push_back(request.id);
     }
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
-    const Outcome run = run_timed(GetParam(), options, arrivals, cancels);
+    const bool has_callers = seed % 2 == 1;
+    const Outcome run = run_timed(GetParam(), options, arrivals, cancels, has_callers);
     for (const GenerationRequest& request : requests) {
       const Answer& actual = run.answers.at(request.id);
       const Answer& alone = expected.at(request.id);
@@ -227,7 +241,7 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
     if (!options.cache_prefixes) {
       EXPECT_EQ(run.stats.prefix_hit_tokens, 0);
     }
-    if (!options.predict_lengths) {
+    if (!options.predict_lengths && !has_callers) {
       EXPECT_EQ(run.stats.preemptions, 0);
     }
   }
@@ -263,6 +277,78 @@ TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {
 }
 
 // A source that never ends by itself, filled by another thread: the stop token ends the run.
+// One caller has asked for far more than there are places, another comes with a little at pass 10.
+class TwoCallers final : public RequestSource, public GenerationSink {
+ public:
+  TwoCallers(std::vector<GenerationRequest> requests, bool shared)
+      : requests_(requests.begin(), requests.end()), is_shared_(shared) {}
+  std::optional<GenerationRequest> next() override {
+    if (requests_.empty()) return std::nullopt;
+    auto first = requests_.begin();
+    const auto second =
+        std::find_if(first, requests_.end(), [](const auto& one) { return one.caller.id == 2; });
+    if (is_shared_ && pass_ >= 10 && second != requests_.end()) first = second;
+    if (first->caller.id == 2 && pass_ < 10) return std::nullopt;
+    GenerationRequest request = std::move(*first);
+    requests_.erase(first);
+    return request;
+  }
+  bool is_open() override { return !requests_.empty(); }
+  bool is_shared() const override { return is_shared_; }
+  void take_back(GenerationRequest request) override { requests_.push_front(std::move(request)); }
+
+  bool on_token(uint64_t id, const sampling::Choice& choice) override {
+    return inner.on_token(id, choice);
+  }
+  void on_finish(uint64_t id, FinishReason reason) override {
+    ended[id] = pass_;
+    inner.on_finish(id, reason);
+  }
+  void on_refused(uint64_t id, const std::string& why) override { inner.on_refused(id, why); }
+  void on_pass(const PassReport&) override { ++pass_; }
+
+  CollectingSink inner;
+  std::map<uint64_t, int64_t> ended;
+
+ private:
+  std::deque<GenerationRequest> requests_;
+  const bool is_shared_;
+  int64_t pass_ = 0;
+};
+
+TEST(BatchingSource, ACallerWithFewPlacesGetsOneAtOnce) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 14; ++i) prompts.push_back({5 + i, 6, 7, 8});
+  auto requests = greedy_requests(prompts, 40);
+  for (size_t i = 0; i < 14; ++i) {
+    requests[i].caller = {i < 12 ? 1u : 2u, 1};
+    if (i >= 12) requests[i].params.max_tokens = 4;
+  }
+  EngineOptions options = options_for(requests);
+  const auto expected = run_all("llama-tiny-gqa", options, requests);
+  options.policy = policy::Policy{};
+  options.policy->micro_batch_sequences = 4;
+  options.policy->pass_tokens = 64;
+  options.workload.sequences = 4;
+  options.predict_lengths = true;
+  options.cache_prefixes = true;
+  for (const bool shared : {false, true}) {
+    const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
+    TwoCallers callers(requests, shared);
+    engine->generate(callers, callers);
+    for (const GenerationRequest& request : requests)
+      EXPECT_EQ(callers.inner.answers[request.id].tokens, expected.at(request.id).tokens);
+    const int64_t last = callers.ended[requests[13].id];
+    if (shared) {
+      EXPECT_LE(last, 15);
+      EXPECT_EQ(engine->stats().preemptions, 2) << "the second caller has two places of four";
+    } else {
+      EXPECT_GT(last, 100);
+      EXPECT_EQ(engine->stats().preemptions, 0);
+    }
+  }
+}
+
 TEST(BatchingSource, AStopTokenEndsTheWait) {
   class Endless final : public RequestSource {
    public:
