@@ -25,7 +25,7 @@ struct ServeFlags {
   EngineFlags engine;
   serve::HttpOptions http;
   std::string order = "fcfs";
-  std::vector<std::string> keys;
+  std::vector<std::string> keys, names;
   std::string key_file;
   int64_t most_caller_tokens = 0;
   ChatOptions chat;
@@ -138,7 +138,8 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   http.lora_folder = flags.lora_dir;
   http.has_page = !flags.no_page;
   http.in_words = in_flags;
-  if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
+  http.model_name = flags.names.empty() ? model_name(flags.engine.model) : flags.names.front();
+  if (!flags.names.empty()) http.aliases.assign(flags.names.begin() + 1, flags.names.end());
   for (const std::string& origin : http.cors_origins) serve::check_origin(origin);
   http.api_keys = keys_of(flags);
   return http;
@@ -206,10 +207,11 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         };
       });
   if (!engine) return;
-  if (engine->adapters().find(http.model_name))
-    throw Error(ErrorKind::kUser,
-                fmt::format("{} names the model and one of its adapters", http.model_name),
-                "give one of them another name (--served-model-name, --lora NAME=DIR)");
+  for (const AdapterPtr& adapter : engine->adapters().list())
+    if (http.names(adapter->name))
+      throw Error(ErrorKind::kUser,
+                  fmt::format("{} names the model and one of its adapters", adapter->name),
+                  "give one of them another name (--served-model-name, --lora NAME=DIR)");
   engine->load(stop);
   serve::GenerationService service(
       *engine, *tokenizer, http.model_name, flags.waiting, order_of(flags.order),
@@ -221,6 +223,8 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         serve::BatchOptions{
             .folder = flags.batch_dir,
             .model_name = http.model_name,
+            .aliases = http.aliases,
+            .takes_any_name = http.takes_any_name,
             .tool_format = style.tools,
             .splits_thoughts = style.splits_thoughts,
             .takes_templates = http.takes_templates,
@@ -284,8 +288,16 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
       ->delimiter(',')
       ->group(group);
   parser
-      .add_option("--served-model-name", flags.http.model_name,
-                  "name that requests use (default: the folder's)")
+      .add_option("--served-model-name", flags.names,
+                  "names that requests use, the first of them that of answers (default: the "
+                  "folder's)")
+      ->expected(1)
+      ->take_all()
+      ->delimiter(',')
+      ->group(group);
+  parser
+      .add_flag("--any-model", flags.http.takes_any_name,
+                "answer requests by whatever name they call the model, as llama.cpp does")
       ->group(group);
   flags.chat.add_to(parser, group);
   flags.chat.add_reading_to(parser, group);

@@ -33,14 +33,15 @@ void require_loading(const std::filesystem::path& folder) {
 }
 
 void load_adapter(AdapterBank& adapters, const std::filesystem::path& root,
-                  const std::string& model_name, const Request& request, Response& response) {
+                  const std::function<bool(const std::string&)>& is_models, const Request& request,
+                  Response& response) {
   require_loading(root);
   const auto body = parse_object(request.body);
   const std::string name = text_field(body, "lora_name");
   const std::filesystem::path folder = folder_within(root, text_field(body, "lora_path"));
   try {
     app::check_adapter_name(name);
-    if (name == model_name || adapters.find(name))
+    if (is_models(name) || adapters.find(name))
       throw ApiError{400, fmt::format("\"{}\" is served already", name), "", "lora_name", 0};
     adapters.load(name, LoraAdapter::open(folder));
   } catch (const Error& error) {
@@ -85,11 +86,12 @@ std::filesystem::path folder_within(const std::filesystem::path& root, const std
 }
 
 void add_adapter_routes(http::Router& router, AdapterBank& adapters,
-                        const std::filesystem::path& folder, const std::string& model_name,
+                        const std::filesystem::path& folder,
+                        const std::function<bool(const std::string&)>& is_models,
                         const std::function<http::Handler(http::Handler)>& guarded) {
   router.add("POST", "/v1/load_lora_adapter", Place::kWork,
              guarded([=, &adapters](const Request& request, Response& response) {
-               load_adapter(adapters, folder, model_name, request, response);
+               load_adapter(adapters, folder, is_models, request, response);
              }));
   router.add("POST", "/v1/unload_lora_adapter", Place::kWork,
              guarded([=, &adapters](const Request& request, Response& response) {

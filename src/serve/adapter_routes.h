@@ -11,9 +11,11 @@
 namespace sluice::serve {
 
 /// `folder`: adapters that may be loaded lie in it; empty: the routes say that none may be.
-/// `model_name` is no adapter's. `guarded` makes answers of what a handler throws.
+/// `is_models`: whether a name is the model's, and no adapter's. `guarded` makes answers of what a
+/// handler throws.
 void add_adapter_routes(http::Router& router, AdapterBank& adapters,
-                        const std::filesystem::path& folder, const std::string& model_name,
+                        const std::filesystem::path& folder,
+                        const std::function<bool(const std::string&)>& is_models,
                         const std::function<http::Handler(http::Handler)>& guarded);
 
 /// The folder that a caller has named, which lies in `root`: by its path from there, or its whole

@@ -325,9 +325,9 @@ bool Batches::submit(Job& job, jobs::Request request) {
     one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
     one.caller = kBatchCaller;
-    if (!request.model.empty() && request.model != options_.model_name) {
+    if (!names_model(request)) {
       one.adapter = service_.adapters().find(request.model);
-      if (!one.adapter)  // unloaded since
+      if (!one.adapter && !options_.takes_any_name)  // unloaded since
         throw Error(ErrorKind::kUser, fmt::format("there is no adapter {} any more", request.model),
                     "load it again, and send the line anew");
     }
@@ -372,11 +372,18 @@ void Batches::take_event(Job& job, const Event& event) {
 }
 
 // Why a line can't be answered in a batch for `endpoint`; empty: it can.
+bool Batches::names_model(const jobs::Request& line) const {
+  return line.model.empty() || line.model == options_.model_name ||
+         std::find(options_.aliases.begin(), options_.aliases.end(), line.model) !=
+             options_.aliases.end();
+}
+
 std::string Batches::misfit(const jobs::Request& line, const std::string& endpoint) const {
   if (!line.url.empty() && line.url != endpoint)
     return fmt::format("url is {}; the batch is for {}", line.url, endpoint);
   std::vector<std::string> adapters;
   for (const AdapterPtr& one : service_.adapters().list()) adapters.push_back(one->name);
+  if (options_.takes_any_name || names_model(line)) return {};
   return other_model(line, options_.model_name, adapters);
 }
 

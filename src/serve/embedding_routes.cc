@@ -147,12 +147,6 @@ void Embedder::complete(EmbeddingRequest& request) const {
                                "set when it was started",
                                request.wanted_context, context()),
                    "unsupported", "options", 0};
-  if (request.inputs.size() > static_cast<size_t>(texts.service().most_waiting()))
-    throw ApiError{
-        400,
-        fmt::format("{} has {} inputs; at most {} may wait here: send them in parts",
-                    request.input_field, request.inputs.size(), texts.service().most_waiting()),
-        "", request.input_field, 0};
 }
 
 std::vector<int32_t> Embedder::ids_of(const EmbeddingRequest& request, size_t index) const {

@@ -11,6 +11,8 @@
 namespace sluice::serve {
 
 namespace {
+constexpr int64_t kMostTogether = 64;  // of the prompts of one request, that wait in the queue
+
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -390,6 +392,17 @@ void GenerationService::handle(EngineEvent& happened) {
   }
 }
 
+// Of many prompts so many wait in the queue at a time, each of the others behind one before it:
+// a long list leaves room for callers.
+void GenerationService::chain(std::vector<GenerationRequest>& leaders) {
+  const auto together = static_cast<size_t>(std::min(queue_.most_waiting(), kMostTogether));
+  while (leaders.size() > together) {
+    Sample& before = samples_.at(leaders[leaders.size() - 1 - together].id);
+    before.followers.push_back(std::move(leaders.back()));
+    leaders.pop_back();
+  }
+}
+
 int64_t GenerationService::tokens_of_one(const Submission& submission) {
   return static_cast<int64_t>(submission.prompt.size()) +
          (submission.generates && submission.pooling == Pooling::kNone
@@ -491,6 +504,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
     }
     samples_.at(leader).followers = std::move(followers);
   }
+  chain(leaders);
   const RequestQueue::Outcome outcome = queue_.push(std::move(leaders));
   if (outcome != RequestQueue::Outcome::kTaken) {
     for (uint64_t id : ids) {
@@ -507,17 +521,20 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
 void GenerationService::give_up(const std::vector<uint64_t>& ids) {
   const MutexLock lock(mutex_);
   // Followers go first: what is left of them must not be pushed when their leader ends.
+  std::vector<uint64_t> followers;
   for (uint64_t id : ids) {
     const auto at = samples_.find(id);
     if (at == samples_.end()) continue;
     at->second.is_given_up = true;
-    for (const GenerationRequest& follower : std::exchange(at->second.followers, {}))
-      if (const auto its = samples_.find(follower.id); its != samples_.end()) {
-        its->second.is_given_up = true;
-        Event event{Event::Kind::kFinished};
-        event.finish_reason = "cancelled";
-        finish(its, std::move(event));
-      }
+    for (const GenerationRequest& one : std::exchange(at->second.followers, {}))
+      followers.push_back(one.id);
+  }
+  for (uint64_t id : followers) {
+    const auto at = samples_.find(id);
+    if (at == samples_.end()) continue;
+    Event event{Event::Kind::kFinished};
+    event.finish_reason = "cancelled";
+    finish(at, std::move(event));
   }
   for (uint64_t id : ids) {
     const auto at = samples_.find(id);

@@ -166,7 +166,7 @@ class GenerationService {
     std::unique_ptr<sampling::StopMatcher> stops;
     std::vector<std::string> stop_strings;
     std::vector<sampling::Choice> unsent;      ///< tokens whose text is not decided yet
-    std::vector<GenerationRequest> followers;  ///< wait for this one's prompt to be computed
+    std::vector<GenerationRequest> followers;  ///< wait for this one's first token or its end
     std::function<void(int64_t, std::span<const float>)> on_logits;  ///< until it runs
     std::vector<uint64_t> siblings;  ///< the other samples of this one's beam search
     Pooling pooling = Pooling::kNone;
@@ -194,6 +194,7 @@ class GenerationService {
   std::function<void(int64_t, std::span<const float>)> take_on_logits(uint64_t id);
   void give_back_on_logits(uint64_t id,
                            std::function<void(int64_t, std::span<const float>)> on_logits);
+  void chain(std::vector<GenerationRequest>& leaders) SLUICE_REQUIRES(mutex_);
   static int64_t tokens_of_one(const Submission& submission);
   bool has_share(const std::vector<Submission>& submissions) const SLUICE_REQUIRES(mutex_);
   Pooling pooling_of(uint64_t id) const;

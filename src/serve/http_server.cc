@@ -74,7 +74,7 @@ ordered_json HttpServer::Impl::model_json(const std::string& name) const {
                     {"created", started},
                     {"owned_by", "sluice"},
                     {"max_model_len", service.engine().context_tokens()}};
-  if (name != options.model_name) json["parent"] = options.model_name;
+  if (!options.names(name)) json["parent"] = options.model_name;
   return json;
 }
 
@@ -131,8 +131,10 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   using http::Place;
   add_batch_routes(router, batches,
                    [this](http::Handler handler) { return guarded(std::move(handler)); });
-  add_adapter_routes(router, service.adapters(), options.lora_folder, options.model_name,
-                     [this](http::Handler handler) { return guarded(std::move(handler)); });
+  add_adapter_routes(
+      router, service.adapters(), options.lora_folder,
+      [this](const std::string& name) { return options.names(name); },
+      [this](http::Handler handler) { return guarded(std::move(handler)); });
   add("POST", "/v1/completions", Place::kWork,
       [this](const auto& request, auto& response) { texts.complete(request, response); });
   // Also without "v1", as callers whose base address lacks it ask.
@@ -152,6 +154,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
       [this](const auto& request, auto& response) { texts.detokenize(request, response); });
   const auto list = [this](const auto&, auto& response) {
     auto all = ordered_json::array({model_json(options.model_name)});
+    for (const std::string& name : options.aliases) all.push_back(model_json(name));
     for (const AdapterPtr& adapter : service.adapters().list())
       all.push_back(model_json(adapter->name));
     response.set_content(dump({{"object", "list"}, {"data", all}}), "application/json");
@@ -159,8 +162,9 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   for (const char* path : {"/v1/models", "/models"}) add("GET", path, Place::kLoop, list);
   add("GET", "/v1/models/{*}", Place::kLoop, [this](const auto& request, auto& response) {
     const AdapterPtr adapter = texts.model_of(request.parts.front());
-    response.set_content(dump(model_json(adapter ? adapter->name : options.model_name)),
-                         "application/json");
+    const std::string& asked = request.parts.front();
+    const std::string& own = options.names(asked) ? asked : options.model_name;
+    response.set_content(dump(model_json(adapter ? adapter->name : own)), "application/json");
   });
   add("GET", "/health", Place::kLoop, [this](const auto&, auto& response) { health(response); });
   add("GET", "/version", Place::kLoop, [](const auto&, auto& response) {

@@ -36,7 +36,9 @@ struct Ollama {
     return out;
   }
   /// The name without the tag that callers add.
-  std::string served_name(const std::string& name) const { return without_tag(name, model_name()); }
+  std::string served_name(const std::string& name) const {
+    return texts.options().names(name) ? name : without_tag(name, model_name());
+  }
 
   void generate(const http::Request& request, http::Response& response, Route route) const;
   void answer_load(const std::string& model, Route route, http::Response& response) const;
@@ -102,7 +104,7 @@ std::string name_digest(const std::string& name, const std::string& config) {
 
 ordered_json Ollama::details(const std::string& name) const {
   const io::Checkpoint& checkpoint = texts.service().engine().model().checkpoint();
-  return {{"parent_model", name == model_name() ? "" : model_name()},
+  return {{"parent_model", texts.options().names(name) ? "" : model_name()},
           {"format", io::checkpoint_format_name(checkpoint.format())},
           {"family", shape().family},
           {"families", ordered_json::array({shape().family})},
@@ -124,6 +126,7 @@ ordered_json Ollama::entry(const std::string& name) const {
 
 ordered_json Ollama::entries() const {
   auto out = ordered_json::array({entry(model_name())});
+  for (const std::string& name : texts.options().aliases) out.push_back(entry(name));
   for (const AdapterPtr& adapter : texts.service().adapters().list())
     out.push_back(entry(adapter->name));
   return out;

@@ -108,13 +108,6 @@ void rerank(const TextRoutes& texts, const text::Tokenizer& tokenizer, const htt
   const RerankRequest request = parse_rerank(body.body);
   const AdapterPtr adapter = texts.model_of(request.model);
   const auto words = words_of(tokenizer);
-  const int64_t most = texts.service().most_waiting() / static_cast<int64_t>(kWords);
-  if (static_cast<int64_t>(request.documents.size()) > most)
-    throw ApiError{400,
-                   fmt::format("documents has {} documents; at most {} may wait here: send them in "
-                               "parts",
-                               request.documents.size(), most),
-                   "", "documents", 0};
   const int64_t context = texts.service().engine().context_tokens();
   AnswerShape shape;
   shape.id = random_name("rerank-");

@@ -49,9 +49,11 @@ TextRoutes::TextRoutes(GenerationService& service, const text::Tokenizer& tokeni
       most_prompt_bytes_(most_bytes(tokenizer, service.engine().context_tokens())) {}
 
 AdapterPtr TextRoutes::model_of(const std::string& model) const {
-  if (model.empty() || model == options_.model_name) return nullptr;
+  if (model.empty() || options_.names(model)) return nullptr;
   if (AdapterPtr adapter = service_.adapters().find(model)) return adapter;
+  if (options_.takes_any_name) return nullptr;
   std::string names = fmt::format("\"{}\"", options_.model_name);
+  for (const std::string& one : options_.aliases) names += fmt::format(", \"{}\"", one);
   for (const AdapterPtr& one : service_.adapters().list())
     names += fmt::format(", \"{}\"", one->name);
   throw ApiError{404,
@@ -153,12 +155,6 @@ void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
   const int64_t vocab = vocab_size();
   const AdapterPtr adapter = model_of(call.model);
   const auto prompts = static_cast<int64_t>(call.prompts.size());
-  if (prompts > service_.most_waiting())
-    throw ApiError{400,
-                   fmt::format("prompt lists {} prompts; at most {} requests may wait here: "
-                               "send them in parts",
-                               prompts, service_.most_waiting()),
-                   "", "prompt", 0};
   AnswerShape shape;
   shape.id = random_name("cmpl-");
   shape.prompts = static_cast<int>(prompts);

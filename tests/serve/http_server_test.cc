@@ -37,6 +37,39 @@ HttpOptions with_tools(const char* format) {
 }
 
 // The last tokens alone are the prompt: as if they had been sent.
+TEST(HttpServer, GoesBySeveralNamesOrByAny) {
+  const json ask{{"prompt", "Once"}, {"max_tokens", 2}, {"temperature", 0}};
+  const auto named = [&](const char* name) {
+    json body = ask;
+    body["model"] = name;
+    return body;
+  };
+  HttpOptions options;
+  options.aliases = {"gpt-4o-mini", "qwen3:8b"};
+  {
+    const RunningServer server(options);
+    EXPECT_EQ(server.post("/v1/completions", named("gpt-4o-mini"))["model"], "stories");
+    const json refused = server.post("/v1/completions", named("gpt-4o"), 404);
+    EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"qwen3:8b\""),
+              std::string::npos);
+    const auto models = json::parse(server.client().Get("/v1/models")->body);
+    ASSERT_EQ(models["data"].size(), 3u);
+    EXPECT_EQ(models["data"][2]["id"], "qwen3:8b");
+    EXPECT_FALSE(models["data"][2].contains("parent"));
+    EXPECT_EQ(json::parse(server.client().Get("/v1/models/gpt-4o-mini")->body)["id"],
+              "gpt-4o-mini");
+    EXPECT_EQ(json::parse(server.client().Get("/api/tags")->body)["models"][2]["name"], "qwen3:8b");
+    server.post("/api/generate", {{"model", "qwen3:8b"}, {"prompt", "a"}, {"stream", false}});
+    server.post("/api/show", {{"model", "qwen3:8b"}});
+  }
+  options.takes_any_name = true;
+  const RunningServer server(options);
+  EXPECT_EQ(server.post("/v1/completions", named("gpt-4o"))["model"], "stories");
+  EXPECT_EQ(server.post("/api/generate",
+                        {{"model", "llama3.2:latest"}, {"prompt", "a"}, {"stream", false}})["done"],
+            true);
+}
+
 TEST(HttpServer, KeepsTheLastTokensOfAPrompt) {
   const Server server;
   const std::string text = "Lily liked to play outside. Once upon a time";

@@ -113,9 +113,13 @@ TEST(HttpRerank, ScoresAreTheLikelihoodOfYesAgainstNo) {
 
 TEST(HttpRerank, RefusesWhatDoesNotFit) {
   const RunningServer server({}, 8, 2);
-  const json many =
-      server.post("/v1/rerank", {{"query", "q"}, {"documents", {"a", "b", "c", "d", "e"}}}, 400);
-  EXPECT_EQ(many["error"]["param"], "documents");
+  // More than may wait, and as many as Cohere advises.
+  const json many = server.post(
+      "/v1/rerank", {{"query", "q"}, {"documents", std::vector<std::string>(1000, "a")}});
+  EXPECT_EQ(many["results"].size(), 1000u);
+  const json more = server.post(
+      "/v1/rerank", {{"query", "q"}, {"documents", std::vector<std::string>(1025, "a")}}, 400);
+  EXPECT_EQ(more["error"]["param"], "documents");
   std::string longest;
   for (int i = 0; i < 3000; ++i) longest += "a dog ";
   const json one = server.post("/v2/rerank", {{"query", "q"}, {"documents", {"a", longest}}}, 400);

@@ -191,12 +191,48 @@ TEST(GenerationService, RefusesOneAndServesTheOthers) {
 
 TEST(GenerationService, AFullQueueRefusesWhole) {
   ServedModel model(2, 1);
+  std::vector<GenerationService::Admission> long_ones;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<Submission> one{model.greedy("Lily", 200)};
+    one.front().params.ignore_eos = true;
+    long_ones.push_back(model.service().submit(std::move(one)));
+    ASSERT_EQ(long_ones.back().outcome, RequestQueue::Outcome::kTaken);
+    while (i == 0 && model.service().running() == 0) std::this_thread::yield();
+  }
   std::vector<Submission> three;
   for (int i = 0; i < 3; ++i) three.push_back(model.greedy("Lily", 5));
   EXPECT_EQ(model.service().submit(std::move(three)).outcome, RequestQueue::Outcome::kFull);
   EXPECT_GE(model.service().retry_after_seconds(), 1);
-  EXPECT_EQ(model.service().waiting(), 0);
+  EXPECT_EQ(model.service().running() + model.service().waiting(), 3);
+  long_ones.clear();
+  wait_until_idle(model.service());
   EXPECT_EQ(ask(model.service(), model.greedy("Lily", 5)).reasons[0], "length");
+}
+
+// More prompts than may wait go through the queue one behind another; who leaves takes all along.
+TEST(GenerationService, ALongListOfPromptsWaitsInside) {
+  ServedModel model(8, 4);
+  const Told alone = ask(model.service(), model.greedy("The dog", 3));
+  const auto submit = [&](size_t count) {
+    std::vector<Submission> all;
+    for (size_t i = 0; i < count; ++i)
+      all.push_back(model.greedy(i % 2 == 0 ? "The dog" : "Lily", 3));
+    return model.service().submit(std::move(all));
+  };
+  for (const size_t count : {1u, 7u, 8u, 9u, 300u}) {
+    const auto admission = submit(count);
+    ASSERT_EQ(admission.outcome, RequestQueue::Outcome::kTaken) << count;
+    const Told told = hear(admission.ticket->mailbox(), count);
+    for (size_t i = 0; i < count; i += 2) ASSERT_EQ(told.texts[i], alone.texts[0]);
+  }
+  for (int round = 0; round < 30; ++round) {
+    auto admission = submit(200);
+    ASSERT_EQ(admission.outcome, RequestQueue::Outcome::kTaken);
+    for (int events = 0; events < round * 5; ++events)
+      admission.ticket->mailbox().take(std::chrono::seconds(60));
+    admission.ticket.reset();
+    wait_until_idle(model.service());
+  }
 }
 
 // Its many answers take all places; who comes then does not wait for any of them to end.
