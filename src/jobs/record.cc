@@ -32,9 +32,10 @@ OrderedJson logprobs_of(const std::vector<TokenText>& tokens) {
     texts.push_back(token.text);
     logprobs.push_back(shortest(token.logprob));
     OrderedJson top = token.top.empty() ? OrderedJson(nullptr) : OrderedJson::object();
-    for (const auto& [text, logprob] : token.top) {
-      if (!top.contains(text))
-        top[text] = shortest(logprob);  // two tokens may have one text: the likelier stays
+    for (const NamedToken& other : token.top) {
+      if (!top.contains(other.text))
+        top[other.text] =
+            shortest(other.logprob);  // two tokens may have one text: the likelier stays
     }
     tops.push_back(std::move(top));
     offsets.push_back(offset);
@@ -48,15 +49,17 @@ OrderedJson logprobs_of(const std::vector<TokenText>& tokens) {
 
 // The same of a chat's answer.
 OrderedJson chat_logprobs_of(const std::vector<TokenText>& tokens) {
-  const auto entry = [](const std::string& text, float logprob) {
-    return OrderedJson{{"token", text}, {"logprob", shortest(logprob)}, {"bytes", nullptr}};
+  const auto entry = [](const NamedToken& of) {
+    OrderedJson bytes = of.bytes.empty() ? OrderedJson(nullptr) : OrderedJson::array();
+    for (const char byte : of.bytes) bytes.push_back(static_cast<unsigned char>(byte));
+    return OrderedJson{
+        {"token", of.text}, {"logprob", shortest(of.logprob)}, {"bytes", std::move(bytes)}};
   };
   OrderedJson content = OrderedJson::array();
   for (const TokenText& token : tokens) {
-    OrderedJson one = entry(token.text, token.logprob);
+    OrderedJson one = entry(token);
     one["top_logprobs"] = OrderedJson::array();
-    for (const auto& [text, logprob] : token.top)
-      one["top_logprobs"].push_back(entry(text, logprob));
+    for (const NamedToken& other : token.top) one["top_logprobs"].push_back(entry(other));
     content.push_back(std::move(one));
   }
   return {{"content", std::move(content)}};

@@ -22,10 +22,13 @@
 namespace sluice::jobs {
 
 /// A token as a completion's "logprobs" report it.
-struct TokenText {
-  std::string text;
+struct NamedToken {
+  std::string text;   ///< of part of a character: the replacement character
+  std::string bytes;  ///< that it stands for; empty: they are not known
   float logprob = 0;
-  std::vector<std::pair<std::string, float>> top;  // likeliest first
+};
+struct TokenText : NamedToken {
+  std::vector<NamedToken> top;  ///< likeliest first
 };
 
 /// One sample of an answer.

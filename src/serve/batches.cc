@@ -372,6 +372,18 @@ void Batches::take_event(Job& job, const Event& event) {
 }
 
 // Why a line can't be answered in a batch for `endpoint`; empty: it can.
+std::string Batches::metrics() const {
+  std::map<std::string, int> by_status;
+  {
+    const MutexLock lock(mutex_);
+    for (const Json& batch : batches_) ++by_status[batch["status"].get<std::string>()];
+  }
+  std::string out = "# HELP sluice:batches Batches, by status.\n# TYPE sluice:batches gauge\n";
+  for (const auto& [status, count] : by_status)
+    out += fmt::format("sluice:batches{{status=\"{}\"}} {}\n", status, count);
+  return out;
+}
+
 bool Batches::names_model(const jobs::Request& line) const {
   return line.model.empty() || line.model == options_.model_name ||
          std::find(options_.aliases.begin(), options_.aliases.end(), line.model) !=

@@ -59,6 +59,8 @@ class Batches {
   /// Newest first; those after `after` (empty: from the newest), at most `limit`.
   nlohmann::ordered_json list(const std::string& after, size_t limit) const;
   nlohmann::ordered_json cancel(const std::string& id);
+  /// How many there are, by status, in the text format of Prometheus.
+  std::string metrics() const;
   /// Whether a batch that has not ended reads the file.
   bool is_in_use(const std::string& file_id) const;
 

@@ -301,9 +301,8 @@ void GenerationService::handle_token(Sample& sample, uint64_t id, const sampling
   if (sample.output_tokens++ == 0) {
     sample.first_token = now;
     first_tokens_.push_back(seconds_between(sample.arrival, now));
-  } else {
-    metrics_.token_gap(seconds_between(sample.last_token, now));
   }
+  metrics_.generated(sample.output_tokens == 1 ? -1 : seconds_between(sample.last_token, now));
   sample.last_token = now;
   release_followers(sample);
   if (sample.keeps_choices) sample.unsent.push_back(choice);
@@ -353,6 +352,7 @@ void GenerationService::handle(EngineEvent& happened) {
     case EngineEvent::Kind::kAdmitted: {
       sample.has_started = true;
       sample.started = Clock::now();
+      metrics_.started(sample.prompt_tokens);
       ++running_;
       Event event{Event::Kind::kStarted};
       event.index = sample.index;

@@ -21,6 +21,7 @@
 #include "src/serve/ollama_routes.h"
 #include "src/serve/origins.h"
 #include "src/serve/page.h"
+#include "src/serve/process_metrics.h"
 #include "src/serve/rerank_routes.h"
 #include "src/serve/responses_routes.h"
 #include "src/serve/text_routes.h"
@@ -62,6 +63,7 @@ struct HttpServer::Impl {
   const text::Tokenizer& tokenizer;
   const HttpOptions options;
   const Callers callers;
+  mutable AnswerCounts answers;
   const int64_t started = std::time(nullptr);
   const TextRoutes texts;
   std::atomic<bool> is_draining = false;
@@ -119,6 +121,7 @@ http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
         } catch (const std::exception& error) {
           fail(error.what(), {500, "an error of the server's own; its log says more", "", "", 0});
         }
+        answers.count(request, response.status);
       };
 }
 
@@ -152,6 +155,8 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.detokenize(request, response); });
+  add("GET", "/tokenizer_info", Place::kWork,
+      [this](const auto&, auto& response) { texts.tokenizer_info(response); });
   const auto list = [this](const auto&, auto& response) {
     auto all = ordered_json::array({model_json(options.model_name)});
     for (const std::string& name : options.aliases) all.push_back(model_json(name));
@@ -170,8 +175,12 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add("GET", "/version", Place::kLoop, [](const auto&, auto& response) {
     response.set_content(dump({{"version", SLUICE_VERSION}}), "application/json");
   });
-  add("GET", "/metrics", Place::kLoop, [this](const auto&, auto& response) {
-    response.set_content(service.metrics().text(service.running(), service.waiting()),
+  add("GET", "/metrics", Place::kLoop, [this, kept = batches](const auto&, auto& response) {
+    response.set_content(service.metrics().text(service.running(), service.waiting()) +
+                             answers.text() + (kept ? kept->metrics() : std::string()) +
+                             "# HELP sluice:build_info What answers.\n# TYPE sluice:build_info "
+                             "gauge\nsluice:build_info{version=\"" SLUICE_VERSION "\"} 1\n" +
+                             process_metrics(),
                          "text/plain; version=0.0.4");
   });
   if (options.has_page) add("GET", "/", Place::kLoop, answer_page);

@@ -90,14 +90,16 @@ void read_answer(const jobs::Request& request, const chat::MessageForm& form,
 
 std::vector<jobs::TokenText> token_texts(const std::vector<sampling::Choice>& choices,
                                          const text::Tokenizer* tokenizer) {
-  const auto name = [&](int32_t id) {
-    return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
+  const auto named = [&](int32_t id, float logprob) {
+    if (!tokenizer) return jobs::NamedToken{std::to_string(id), {}, logprob};
+    std::string bytes(tokenizer->token_bytes(id));
+    return jobs::NamedToken{text::mend_utf8(bytes), bytes, logprob};
   };
   std::vector<jobs::TokenText> out;
   for (const sampling::Choice& choice : choices) {
     jobs::TokenText& token = out.emplace_back();
-    token = {name(choice.token), choice.logprob, {}};
-    for (const auto& other : choice.top) token.top.emplace_back(name(other.token), other.logprob);
+    static_cast<jobs::NamedToken&>(token) = named(choice.token, choice.logprob);
+    for (const auto& other : choice.top) token.top.push_back(named(other.token, other.logprob));
   }
   return out;
 }

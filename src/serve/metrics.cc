@@ -61,8 +61,6 @@ Metrics::Metrics(std::string model)
 void Metrics::finished(const RequestTimes& times) {
   const MutexLock lock(mutex_);
   ++finished_[times.finish_reason];
-  all_prompt_tokens_ += times.started >= 0 ? times.prompt_tokens : 0;
-  all_output_tokens_ += times.output_tokens;
   if (times.started < 0) return;
   queue_.observe(times.started);
   prompt_tokens_.observe(static_cast<double>(times.prompt_tokens));
@@ -76,9 +74,15 @@ void Metrics::finished(const RequestTimes& times) {
   decode_.observe(times.finished - times.first_token);
 }
 
-void Metrics::token_gap(double seconds) {
+void Metrics::started(int64_t prompt_tokens) {
   const MutexLock lock(mutex_);
-  token_gap_.observe(seconds);
+  all_prompt_tokens_ += prompt_tokens;
+}
+
+void Metrics::generated(double gap) {
+  const MutexLock lock(mutex_);
+  ++all_output_tokens_;
+  if (gap >= 0) token_gap_.observe(gap);
 }
 
 void Metrics::rejected() {
@@ -157,9 +161,9 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
       count(last_.prefix_hit_tokens));
   one("vllm:num_preemptions_total", "counter", "Sequences that gave their KV pages up for others.",
       count(last_.preemptions));
-  one("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that have ended.",
+  one("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that have started.",
       count(all_prompt_tokens_));
-  one("vllm:generation_tokens_total", "counter", "Tokens generated for requests that have ended.",
+  one("vllm:generation_tokens_total", "counter", "Tokens generated so far, also for requests that still run.",
       count(all_output_tokens_));
   one("sluice:kv_pages_saved_total", "counter", "KV pages copied to the swap space.",
       count(last_.saved_pages));

@@ -42,7 +42,10 @@ class Metrics {
   explicit Metrics(std::string model);
 
   void finished(const RequestTimes& times);
-  void token_gap(double seconds);
+  /// A request has started, with so many tokens of a prompt.
+  void started(int64_t prompt_tokens);
+  /// A request has one token more; `gap`: seconds since the one before it, below 0: the first.
+  void generated(double gap);
   void rejected();
   /// `first_tokens`: of the requests whose first token came in it, seconds from arrival.
   void passed(const PassReport& report, const std::vector<double>& first_tokens = {});

@@ -46,6 +46,8 @@ struct Ollama {
   ordered_json entry(const std::string& name) const;
   ordered_json entries() const;
   void show(const http::Request& request, http::Response& response) const;
+  void pull(const http::Request& request, http::Response& response) const;
+  [[noreturn]] void refuse_change(const char* what) const;
 };
 
 void Ollama::generate(const http::Request& request, http::Response& response, Route route) const {
@@ -132,6 +134,26 @@ ordered_json Ollama::entries() const {
   return out;
 }
 
+// The model is here, and is all that there is: nothing is fetched, written or removed.
+void Ollama::pull(const http::Request& request, http::Response& response) const {
+  const ordered_json body = parse_object(request.body);
+  const ordered_json* asked = find_value(body, "model");
+  if (!asked) asked = find_value(body, "name");
+  if (!asked) refuse_field("model", "model is missing");
+  texts.model_of(served_name(need_text("model", *asked)));
+  const ordered_json* streams = find_value(body, "stream");
+  const bool is_streamed = !streams || *streams == true;
+  response.set_content(dump({{"status", "success"}}) + (is_streamed ? "\n" : ""),
+                       is_streamed ? "application/x-ndjson" : "application/json");
+}
+
+void Ollama::refuse_change(const char* what) const {
+  throw ApiError{
+      400,
+      fmt::format("this server does not {} models: it serves {} until it ends", what, model_name()),
+      "unsupported", "model", 0};
+}
+
 void Ollama::show(const http::Request& request, http::Response& response) const {
   const ordered_json body = parse_object(request.body);
   for (const auto& [name, value] : body.items())
@@ -203,6 +225,15 @@ void add_ollama_routes(http::Router& router, const TextRoutes& texts,
     }
     response.set_content(dump({{"models", std::move(entries)}}), "application/json");
   });
+  add("POST", "/api/pull", Place::kWork,
+      [](const Ollama& to, const auto& request, auto& response) { to.pull(request, response); });
+  const std::pair<const char*, const char*> changes[] = {
+      {"/api/push", "push"}, {"/api/create", "create"}, {"/api/copy", "copy"}};
+  for (const auto& [path, what] : changes)
+    add("POST", path, Place::kWork,
+        [what = what](const Ollama& to, const auto&, auto&) { to.refuse_change(what); });
+  add("DELETE", "/api/delete", Place::kWork,
+      [](const Ollama& to, const auto&, auto&) { to.refuse_change("delete"); });
   add("GET", "/api/version", Place::kLoop, [](const Ollama&, const auto&, auto& response) {
     response.set_content(dump({{"version", SLUICE_VERSION}}), "application/json");
   });

@@ -12,6 +12,7 @@
 #include "src/serve/file_store.h"
 #include "src/serve/json_text.h"
 #include "src/serve/live_generation.h"
+#include "src/text/utf8.h"
 
 namespace sluice::serve {
 
@@ -334,6 +335,21 @@ void TextRoutes::tokenize(const http::Request& request, http::Response& response
                              {"max_model_len", service_.engine().context_tokens()},
                              {"tokens", ids}}),
                        "application/json");
+}
+
+void TextRoutes::tokenizer_info(http::Response& response) const {
+  const auto name_of = [this](std::optional<int32_t> id) {
+    return id ? ordered_json(text::mend_utf8(tokenizer_.token_bytes(*id))) : ordered_json(nullptr);
+  };
+  const std::vector<int32_t>& ends = service_.engine().model().eos_token_ids();
+  const ordered_json out{
+      {"tokenizer_class", "PreTrainedTokenizerFast"},
+      {"vocab_size", tokenizer_.vocab_size()},
+      {"model_max_length", service_.engine().context_tokens()},
+      {"bos_token", name_of(tokenizer_.bos())},
+      {"eos_token", name_of(ends.empty() ? std::nullopt : std::optional(ends.front()))},
+      {"chat_template", chat_ ? ordered_json(chat_->source().text) : ordered_json(nullptr)}};
+  response.set_content(dump(out), "application/json");
 }
 
 void TextRoutes::detokenize(const http::Request& request, http::Response& response) const {

@@ -22,6 +22,8 @@ class TextRoutes {
   void chat_complete(const http::Request& request, http::Response& response) const;
   void tokenize(const http::Request& request, http::Response& response) const;
   void detokenize(const http::Request& request, http::Response& response) const;
+  /// What there is of the tokenizer to know, as vLLM's /tokenizer_info names it.
+  void tokenizer_info(http::Response& response) const;
   /// Before the work of reading a request: whether there is room for one more.
   void check_room() const;
   /// The same of requests of other interfaces, answered in their forms. Their names for what is

@@ -37,12 +37,28 @@ TEST(Record, AnswerHasOpenAisShape) {
 
 TEST(Record, LogprobsHaveOpenAisShape) {
   Completion completion{"é!", "length", 1, 2, std::vector<TokenText>{}};
-  completion.logprobs->push_back({"é", -0.1F, {{"é", -0.1F}, {"e", -2.5F}, {"e", -3.0F}}});
-  completion.logprobs->push_back({"!", -std::numeric_limits<float>::infinity(), {}});
+  completion.logprobs->push_back(
+      {{"é", "é", -0.1F}, {{"é", "é", -0.1F}, {"e", "e", -2.5F}, {"e", "e", -3.0F}}});
+  completion.logprobs->push_back({{"!", "", -std::numeric_limits<float>::infinity()}, {}});
   const json record = json::parse(answer_line(request(), completion, "m", kConfig, 0));
   EXPECT_EQ(record["response"]["body"]["choices"][0]["logprobs"],
             json::parse(R"({"tokens": ["é", "!"],
     "token_logprobs": [-0.1, -9999.0], "top_logprobs": [{"é": -0.1, "e": -2.5}, null], "text_offset": [0, 1]})"));
+}
+
+// Two tokens of one character have the same text: their bytes tell them apart.
+TEST(Record, TokensOfAChatHaveTheirBytes) {
+  Request chat = request();
+  chat.is_chat = true;
+  Completion completion{"é", "length", 1, 2, std::vector<TokenText>{}};
+  completion.logprobs->push_back(
+      {{"\xEF\xBF\xBD", "\xC3", -0.5F}, {{"\xEF\xBF\xBD", "\xC3", -0.5F}}});
+  completion.logprobs->push_back({{"17", "", -0.25F}, {}});
+  const json record = json::parse(answer_line(chat, completion, "m", kConfig, 0));
+  EXPECT_EQ(record["response"]["body"]["choices"][0]["logprobs"]["content"],
+            json::parse(R"([{"token": "\ufffd", "logprob": -0.5, "bytes": [195], "top_logprobs":
+    [{"token": "\ufffd", "logprob": -0.5, "bytes": [195]}]},
+    {"token": "17", "logprob": -0.25, "bytes": null, "top_logprobs": []}])"));
 }
 
 TEST(Record, AMessageIsWrittenWhole) {

@@ -524,6 +524,25 @@ TEST(HttpServer, TellsAboutItself) {
   const std::string metrics = client.Get("/metrics")->body;
   EXPECT_NE(metrics.find("vllm:generation_tokens_total{model_name=\"stories\"} 12"),
             std::string::npos);
+  for (const char* line :
+       {"http_requests_total{method=\"POST\",handler=\"/v1/completions\",status=\"2xx\"} 1\n",
+        "http_requests_total{method=\"GET\",handler=\"/v1/models/{}\",status=\"4xx\"} 1\n",
+        "sluice:build_info{version=\"", "process_start_time_seconds 1"})
+    EXPECT_NE(metrics.find(line), std::string::npos) << line << metrics;
+  const auto value = [&](const std::string& name) {
+    const size_t at = metrics.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(metrics.substr(at + name.size() + 2));
+  };
+  EXPECT_GT(value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GT(value("process_virtual_memory_bytes"), value("process_resident_memory_bytes"));
+  EXPECT_GE(value("process_open_fds"), 4);
+  EXPECT_GE(value("process_max_fds"), value("process_open_fds"));
+  EXPECT_GE(value("process_cpu_seconds_total"), 0);
+  EXPECT_NEAR(value("process_start_time_seconds"), static_cast<double>(std::time(nullptr)), 3600);
+  const json about = json::parse(client.Get("/tokenizer_info")->body);
+  EXPECT_EQ(about["vocab_size"], 512);
+  EXPECT_EQ(about["eos_token"], "</s>");
+  EXPECT_TRUE(about["chat_template"].is_string());
   const json ids = server.post("/tokenize", {{"prompt", "Once upon"}});
   EXPECT_EQ(ids["count"], ids["tokens"].size());
   EXPECT_NE(

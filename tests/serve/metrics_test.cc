@@ -28,6 +28,8 @@ TEST(Metrics, HistogramsAccumulateByBound) {
 
 TEST(Metrics, CountsWhatHappened) {
   Metrics metrics("a \"model\"");
+  metrics.started(7);
+  for (int token = 0; token < 11; ++token) metrics.generated(token == 0 ? -1 : 0.25);
   metrics.finished({0.5, 1.0, 3.0, 7, 11, "stop"});
   metrics.finished({-1, -1, 2.0, 5, 0, "abort"});  // never started: no prompt was computed
   metrics.rejected();
@@ -62,6 +64,8 @@ TEST(Metrics, CountsWhatHappened) {
   EXPECT_EQ(line_of(text, "vllm:prompt_tokens_total"), "vllm:prompt_tokens_total" + model + "7");
   EXPECT_EQ(line_of(text, "vllm:generation_tokens_total"),
             "vllm:generation_tokens_total" + model + "11");
+  EXPECT_EQ(line_of(text, "vllm:inter_token_latency_seconds_count"),
+            "vllm:inter_token_latency_seconds_count" + model + "10");
   EXPECT_EQ(line_of(text, "vllm:prefix_cache_hits_total"),
             "vllm:prefix_cache_hits_total" + model + "64");
   EXPECT_EQ(line_of(text, "sluice:kv_pages_restored_total"),

@@ -21,6 +21,19 @@ json chat_with(const json& more) {
   return body;
 }
 
+TEST(HttpOllama, PullsWhatIsThereAndChangesNothing) {
+  const RunningServer server;
+  EXPECT_EQ(server.post("/api/pull", {{"model", "stories"}})["status"], "success");
+  EXPECT_EQ(server.post("/api/pull", {{"name", "stories:latest"}, {"stream", false}})["status"],
+            "success");
+  EXPECT_TRUE(server.post("/api/pull", {{"model", "llama3"}}, 404)["error"].is_string());
+  for (const char* path : {"/api/push", "/api/create", "/api/copy"})
+    EXPECT_TRUE(server.post(path, {{"model", "stories"}}, 400)["error"].is_string()) << path;
+  EXPECT_EQ(
+      server.client().Delete("/api/delete", R"({"model": "stories"})", "application/json")->status,
+      400);
+}
+
 TEST(HttpOllama, AnswersWhatAChatAnswers) {
   const RunningServer server;
   const json chat = server.post(
