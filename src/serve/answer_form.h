@@ -27,6 +27,7 @@ struct AnswerShape {
   int most_top = INT32_MAX;  ///< with has_logprobs: so many likeliest tokens at each
   int prompt_top = -1;       ///< likewise at each of the prompt's; -1: none are told
   bool includes_usage = false;
+  bool calls_function = false;  ///< the call is told as "function_call" (function_calls.h)
   bool echoes = false;
   bool generates = true;
   std::vector<std::string> prompt_texts;         ///< with echoes

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "src/serve/function_calls.h"
 #include "src/serve/json_text.h"
 #include "src/serve/message_json.h"
 #include "src/text/utf8.h"
@@ -62,7 +63,7 @@ void Answer::add(const Event& event) {
       if (sample.reader) read(sample, sample.reader->finish());
       sample.finish_reason = event.finish_reason;
       if (!sample.call_ids.empty() && event.finish_reason == "stop")
-        sample.finish_reason = "tool_calls";
+        sample.finish_reason = shape_.calls_function ? "function_call" : "tool_calls";
       sample.output_tokens = event.output_tokens;
       ++ended_;
   }
@@ -77,18 +78,21 @@ void Answer::read(Sample& sample, std::vector<chat::MessagePart> parts) const {
 }
 
 // A part of a message as a stream gives it.
-ordered_json Answer::delta_of(const Sample& sample, const chat::MessagePart& part) {
+ordered_json Answer::delta_of(const Sample& sample, const chat::MessagePart& part) const {
   using Kind = chat::MessagePart::Kind;
   switch (part.kind) {
     case Kind::kText: return {{"content", part.text}};
     case Kind::kThought: return {{"reasoning_content", part.text}};
     case Kind::kCall:
+      if (shape_.calls_function)
+        return {{"function_call", {{"name", part.text}, {"arguments", ""}}}};
       return {{"tool_calls",
                ordered_json::array({{{"index", part.call},
                                      {"id", sample.call_ids[static_cast<size_t>(part.call)]},
                                      {"type", "function"},
                                      {"function", {{"name", part.text}, {"arguments", ""}}}}})}};
     case Kind::kArguments:
+      if (shape_.calls_function) return {{"function_call", {{"arguments", part.text}}}};
       return {{"tool_calls", ordered_json::array({{{"index", part.call},
                                                    {"function", {{"arguments", part.text}}}}})}};
   }
@@ -322,7 +326,8 @@ std::string Answer::whole() {
     // The prompt is scored once, with the first of its samples.
     const Sample& first = samples_[index - index % static_cast<size_t>(shape_.best_of)];
     if (shape_.is_chat) {
-      choice["message"] = message_json(sample.parts, sample.call_ids);
+      ordered_json message = message_json(sample.parts, sample.call_ids);
+      choice["message"] = shape_.calls_function ? with_function_call(std::move(message)) : message;
       choice["logprobs"] =
           shape_.has_logprobs ? chat_logprobs(sample.choices) : ordered_json(nullptr);
     } else {

@@ -59,7 +59,7 @@ class Answer final : public AnswerForm {
   nlohmann::ordered_json head(const char* object) const;
   std::string chunk(const nlohmann::ordered_json& choice) const;
   void read(Sample& sample, std::vector<chat::MessagePart> parts) const;
-  static nlohmann::ordered_json delta_of(const Sample& sample, const chat::MessagePart& part);
+  nlohmann::ordered_json delta_of(const Sample& sample, const chat::MessagePart& part) const;
   std::vector<size_t> chosen() const;
   text::StreamDecoder answer_decoder() const {
     return {tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues};

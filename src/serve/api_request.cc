@@ -11,6 +11,7 @@
 #include "src/jobs/bounded_json.h"
 #include "src/jobs/request_fields.h"
 #include "src/jobs/wishes.h"
+#include "src/serve/function_calls.h"
 #include "src/serve/json_text.h"
 #include "src/text/utf8.h"
 
@@ -410,7 +411,11 @@ CompletionRequest read_completion(const ordered_json& object, const SamplingPara
 }
 
 ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, int64_t vocab_size) {
-  return read_chat(parse(body), defaults, vocab_size);
+  const ordered_json object = parse(body);
+  if (!has_functions(object)) return read_chat(object, defaults, vocab_size);
+  ChatRequest out = read_chat(with_tools(object), defaults, vocab_size);
+  out.calls_function = true;
+  return out;
 }
 
 ChatRequest read_chat(const ordered_json& object, const SamplingParams& defaults,

@@ -54,6 +54,7 @@ struct ChatRequest : ApiRequest {
   std::vector<chat::Tool> callable;  ///< what tool_choice allows to be called; empty: nothing
   bool must_call = false;            ///< "required", or one by name
   bool calls_many = true;            ///< parallel_tool_calls
+  bool calls_function = false;       ///< asked for as "functions": so is the call told
   nlohmann::ordered_json variables;  ///< chat_template_kwargs: null or an object
   bool adds_generation_prompt = true;
   bool continues_last = false;               ///< continue_final_message: the answer goes on with it

@@ -163,8 +163,8 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
       count(last_.preemptions));
   one("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that have started.",
       count(all_prompt_tokens_));
-  one("vllm:generation_tokens_total", "counter", "Tokens generated so far, also for requests that still run.",
-      count(all_output_tokens_));
+  one("vllm:generation_tokens_total", "counter",
+      "Tokens generated so far, also for requests that still run.", count(all_output_tokens_));
   one("sluice:kv_pages_saved_total", "counter", "KV pages copied to the swap space.",
       count(last_.saved_pages));
   one("sluice:kv_pages_restored_total", "counter",

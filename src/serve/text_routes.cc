@@ -235,6 +235,7 @@ void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,
   AnswerShape shape;
   shape.is_chat = true;
   shape.form = prompt.form;
+  shape.calls_function = call.calls_function;
   shape.id = random_name("chatcmpl-");
   shape.samples = shape.best_of = call.samples;
   shape.max_tokens = one.params.max_tokens;

@@ -160,6 +160,64 @@ TEST(HttpServer, CallsTools) {
   }
 }
 
+// The names that tools had before they were tools, asked for and answered.
+TEST(HttpServer, CallsFunctions) {
+  const Server server(with_tools("hermes"));
+  json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+               {"functions", {kClock["function"], kTool["function"]}},
+               {"function_call", {{"name", "weather"}}},
+               {"seed", 3},
+               {"max_tokens", 150}};
+  const json choice = server.post("/v1/chat/completions", body)["choices"][0];
+  ASSERT_EQ(choice["finish_reason"], "function_call") << choice.dump();
+  const json& call = choice["message"]["function_call"];
+  EXPECT_FALSE(choice["message"].contains("tool_calls"));
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(call["name"], "weather");
+  EXPECT_TRUE(json::parse(call["arguments"].get<std::string>()).contains("place"));
+  // By today's names it is the same call.
+  json today = body;
+  today.erase("functions");
+  today.erase("function_call");
+  today["tools"] = {kClock, kTool};
+  today["tool_choice"] = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  today["parallel_tool_calls"] = false;
+  EXPECT_EQ(server.post("/v1/chat/completions",
+                        today)["choices"][0]["message"]["tool_calls"][0]["function"],
+            call);
+  json streamed = body;
+  streamed["stream"] = true;
+  const auto response =
+      server.client().Post("/v1/chat/completions", streamed.dump(), "application/json");
+  std::string name, arguments, reason;
+  for (size_t at = 0; (at = response->body.find("data: {", at)) != std::string::npos; ++at) {
+    const json chunk =
+        json::parse(response->body.substr(at + 6, response->body.find("\n\n", at) - at - 6));
+    const json& of = chunk["choices"][0];
+    if (of["delta"].contains("function_call")) {
+      name += of["delta"]["function_call"].value("name", "");
+      arguments += of["delta"]["function_call"].value("arguments", "");
+    }
+    if (of["finish_reason"].is_string()) reason = of["finish_reason"];
+  }
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(arguments, call["arguments"]);
+  EXPECT_EQ(reason, "function_call");
+  // What was called goes back, with its result.
+  body["messages"].push_back(choice["message"]);
+  body["messages"].push_back({{"role", "function"}, {"name", "weather"}, {"content", "rain"}});
+  body["function_call"] = "none";
+  body["max_tokens"] = 5;
+  EXPECT_EQ(server.post("/v1/chat/completions", body)["choices"][0]["finish_reason"], "length");
+  const auto refused = [&](json changed, const char* param) {
+    EXPECT_EQ(server.post("/v1/chat/completions", changed, 400)["error"]["param"], param);
+  };
+  refused(with(body, {{"tools", {kClock}}}), "functions");
+  refused(with(body, {{"function_call", "must"}}), "function_call");
+  refused(with(body, {{"functions", "a"}}), "functions");
+  refused(with(body, {{"messages", {{{"role", "function"}, {"content", "x"}}}}}), "messages");
+}
+
 // Ids count over the whole conversation, in one answer and from turn to turn.
 TEST(HttpServer, NumbersCallsOverTheConversation) {
   const Server server(with_tools("kimi_k2"));
