@@ -1,26 +1,21 @@
 #pragma once
 // The recorded runs of tests/fixtures/routing. One thread.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
-#include <memory>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "src/cache/routing_trace.h"
 
 namespace sluice {
 
-/// A file of the folder, unpacked; empty (and a failed expectation) where it can't be read.
+/// A file of the folder; empty (and a failed expectation) where it can't be read.
 inline std::string routing_file_text(const std::string& name) {
-  const std::string path = std::string(SLUICE_FIXTURES) + "/routing/" + name + ".csv.gz";
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  EXPECT_NE(file, nullptr) << path;
-  std::string text, piece(1 << 16, '\0');
-  int bytes = 0;
-  while (file && (bytes = gzread(file.get(), piece.data(), 1 << 16)) > 0)
-    text.append(piece, 0, static_cast<size_t>(bytes));
-  EXPECT_EQ(bytes, 0) << path;
-  return text;
+  const std::string path = std::string(SLUICE_FIXTURES) + "/routing/" + name + ".csv";
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 inline RoutingTrace routing_file(const std::string& name) {
