@@ -34,6 +34,11 @@ bool is_on_disk(Share share) {
          share == Share::kActivationsDisk;
 }
 
+bool is_of_weights(Share share) {
+  return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
+         share == Share::kWeightsDisk || share == Share::kLargeInplace;
+}
+
 bool needs_device(Share share) {
   return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
          share == Share::kKvHost || share == Share::kActivationsHost ||
@@ -90,8 +95,9 @@ void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) c
   }
 }
 
-PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan)
-    : request_(request) {
+PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan,
+                         double most_below)
+    : request_(request), most_below_(most_below) {
   const PlanInput& input = request.input;
   const bool has_device = input.device_budget_bytes > 0;
   struct Corner {
@@ -127,15 +133,18 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   }
   for (size_t tier = 0; tier < 3; ++tier) byte_rows_[tier].base = base.bytes[tier];
   const SearchConstraints& fixed = request.constraints;
+  const auto most_of_share = [&](size_t i) {
+    return is_of_weights(static_cast<Share>(i)) ? most_below : 1;
+  };
   const auto add_slopes = [&](size_t i, const Corner& one, const Corner& from) {
     for (auto* phase : {&prefill, &decode}) {
       const auto loads = loads_of(one.time, phase == &prefill);
       const auto before = loads_of(from.time, phase == &prefill);
       for (size_t load = 0; load < loads.size(); ++load)
-        (*phase)[load].slope[i] = loads[load] - before[load];
+        (*phase)[load].slope[i] = (loads[load] - before[load]) / most_of_share(i);
     }
     for (size_t tier = 0; tier < 3; ++tier)
-      byte_rows_[tier].slope[i] = one.bytes[tier] - from.bytes[tier];
+      byte_rows_[tier].slope[i] = (one.bytes[tier] - from.bytes[tier]) / most_of_share(i);
   };
   for (size_t i = 0; i < kShareCount; ++i) {
     const auto share = static_cast<Share>(i);
@@ -146,17 +155,17 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
     if (share == Share::kLargeInplace && block.larger_passes.empty()) varies_[i] = false;
     if (!varies_[i] || share == Share::kLargeInplace) continue;
     std::array<double, kShareCount> shares{};
-    shares[i] = 1;
+    shares[i] = most_of_share(i);
     const Corner one = corner(shares);
     add_slopes(i, one, base);
     if (share != Share::kWeightsInplace || !varies(Share::kWeightsInplace)) continue;
     if (block.larger_passes.empty()) continue;
     // Rows that both classes multiply in place: prefill's seconds and bytes differ. The device's
     // ring is as large as the class wants that sends more up, so each class has a row of its bytes.
-    shares[index(Share::kLargeInplace)] = 1;
+    shares[index(Share::kLargeInplace)] = most_below;
     const Corner both = corner(shares);
     add_slopes(index(Share::kLargeInplace), both, one);
-    small_inplace = both.bytes[0] - base.bytes[0];
+    small_inplace = (both.bytes[0] - base.bytes[0]) / most_below;
   }
   if (small_inplace) {
     Linear& row = byte_rows_.emplace_back(byte_rows_[0]);
@@ -274,7 +283,7 @@ void PlacementLp::add_rows(Problem& problem, double unit) const {
   for (const auto& kind : kKinds) {
     std::vector<double> row(kShareCount, 0.0);
     for (const Share share : kind) row[index(share)] = 1;
-    problem.row(row, 1);
+    problem.row(row, is_of_weights(kind[0]) ? most_below_ : 1);
   }
   if (varies(Share::kLargeInplace)) {  // out of what host memory has
     std::vector<double> row(kShareCount, 0.0);

@@ -42,8 +42,12 @@ struct Placement {
 class PlacementLp {
  public:
   /// Block and choices from `block` (its shares are ignored; of larger passes it has one class at
-  /// most, that of its prefill). `make_plan` makes plans of request.input.
-  PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan);
+  /// most, that of its prefill). `make_plan` makes plans of request.input. `most_below`: the share
+  /// of weights that may lie below the device, at most. Costs are linear up to there: of a mixture,
+  /// whose experts cost less for their bytes than what every token multiplies, they are so while
+  /// all of the latter is on the device.
+  PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan,
+              double most_below = 1);
 
   /// The best shares, or nothing when no shares fit the budgets. `latency_bound_seconds` > 0 bounds
   /// prefill + decode.
@@ -77,6 +81,7 @@ class PlacementLp {
   double unit() const;
 
   const SearchRequest& request_;
+  const double most_below_;
   std::array<bool, kShareCount> varies_{};
   std::vector<Linear> prefill_rows_;  ///< each at most the phase's seconds
   std::vector<Linear> decode_rows_;

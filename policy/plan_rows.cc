@@ -49,11 +49,11 @@ bool may_give_slots(const PlanInput& input, const Policy& policy) {
 }
 
 // A share of all weights from the nearest home on, as shares of three kinds that have it in turn:
-// what every token multiplies, experts where they have slots, and tables. Of a table a token takes
-// a row, from wherever that lies; one that the head multiplies too is of the first kind.
+// what every token multiplies, experts, and tables. Of a table a token takes a row, from wherever
+// that lies; one that the head multiplies too is of the first kind.
 class NearestShares {
  public:
-  NearestShares(const ModelShape& model, bool gives_slots) {
+  explicit NearestShares(const ModelShape& model) {
     const WeightShape* first_table = nullptr;
     for (const SublayerShape& sublayer : model.sublayers)
       for (const WeightShape& weight : sublayer.weights) {
@@ -63,9 +63,9 @@ class NearestShares {
     for (const SublayerShape& sublayer : model.sublayers)
       for (const WeightShape& weight : sublayer.weights) {
         if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
-        double& bytes = is_gathered(weight)                 ? table_bytes_
-                        : gives_slots && weight.experts > 0 ? expert_bytes_
-                                                            : dense_bytes_;
+        double& bytes = is_gathered(weight)  ? table_bytes_
+                        : weight.experts > 0 ? expert_bytes_
+                                             : dense_bytes_;
         bytes += static_cast<double>(model.rows_bytes(weight, weight.rows));
       }
   }
@@ -73,16 +73,34 @@ class NearestShares {
   bool is_gathered(const WeightShape& weight) const {
     return weight.kind == WeightKind::kTable && &weight != multiplied_table_;
   }
+  double of_every_token() const { return all_bytes() > 0 ? dense_bytes_ / all_bytes() : 1; }
   double dense(double share) const { return of_kind(share, 0, dense_bytes_); }
   double experts(double share) const { return of_kind(share, dense_bytes_, expert_bytes_); }
   double tables(double share) const {
     return of_kind(share, dense_bytes_ + expert_bytes_, table_bytes_);
   }
+  /// Up to where experts are on the device or multiplied in place: of `inplace`, a share of all
+  /// weights at home in host memory (`host`), they have theirs first, for an expert has the fewest
+  /// tokens for its bytes.
+  double experts_computed(const TierShares& weights, double inplace) const {
+    const double resident = experts(weights.device);
+    if (expert_bytes_ <= 0) return resident;
+    const double at_home = experts(weights.device + weights.host) - resident;
+    return resident + std::min(at_home, inplace * all_bytes() / expert_bytes_);
+  }
+  /// The same of the first kind: with what experts leave.
+  double dense_computed(const TierShares& weights, double inplace) const {
+    const double of_experts = experts_computed(weights, inplace) - experts(weights.device);
+    const double left = inplace - of_experts * expert_bytes_ / all_bytes();
+    // All that is not experts' lies before them.
+    return dense(std::min(weights.device, dense_bytes_ / all_bytes()) + std::max(left, 0.0));
+  }
 
  private:
+  double all_bytes() const { return dense_bytes_ + expert_bytes_ + table_bytes_; }
   double of_kind(double share, double before, double bytes) const {
     if (share >= 1 || bytes <= 0) return share;
-    const double room = share * (dense_bytes_ + expert_bytes_ + table_bytes_) - before;
+    const double room = share * all_bytes() - before;
     return std::clamp(room / bytes, 0.0, 1.0);
   }
 
@@ -98,10 +116,10 @@ struct ExpertHomes {
   int64_t slots = 0;
 };
 
-// Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
-// class), what comes from host memory; the rest is on disk. Tables have what matrices leave of the
-// nearest memory. Where experts have slots, what every token needs is there first; an expert is
-// there with all its matrices. Slots are in host memory, some experts beside them in a device's.
+// Cuts all matrices of a kind at the same shares: what is computed where it lies, what the CPU
+// computes (by class), what comes from host memory; the rest is on disk. What every token needs is
+// in the nearest memory first, then experts, then tables. Where experts have slots, an expert is
+// there with all its matrices; slots are in host memory, some experts beside them in a device's.
 class RowSplitter {
  public:
   RowSplitter(const PlanInput& input, const Policy& policy, bool has_device)
@@ -111,18 +129,20 @@ class RowSplitter {
         has_disk_(policy.weights.disk > 0),
         always_asks_(policy.demand_tokens >= kAlwaysDemands),
         granule_(input.row_granule),
-        shares_(model_, gives_slots_),
-        resident_(shares_.dense(policy.weights.device + (has_device ? 0 : policy.weights.host))),
-        host_(shares_.dense(policy.weights.device + policy.weights.host)),
-        resident_tables_(
-            shares_.tables(policy.weights.device + (has_device ? 0 : policy.weights.host))),
-        host_tables_(shares_.tables(policy.weights.device + policy.weights.host)),
-        resident_experts_(has_device ? shares_.experts(policy.weights.device) : 0),
-        memory_experts_(shares_.experts(policy.weights.device + policy.weights.host)) {
+        shares_(model_) {
+    const TierShares& weights = policy.weights;
+    const double memory = weights.device + weights.host;
+    const double nearest = has_device ? weights.device : memory;
+    dense_ = {ShareCarry(shares_.dense(nearest)), ShareCarry(shares_.dense(memory)), {}};
+    tables_ = {ShareCarry(shares_.tables(nearest)), ShareCarry(shares_.tables(memory)), {}};
+    experts_ = {ShareCarry(shares_.experts(nearest)), ShareCarry(shares_.experts(memory)), {}};
+    if (gives_slots_ && !has_device) experts_.resident = ShareCarry(0);
     for (size_t i = 0; i < policy.pass_classes(); ++i) {
       const double share = policy.execution(i).inplace_host_fraction;
       multiplies_.push_back(share > 0);
-      inplace_.emplace_back(shares_.dense(policy.weights.device + share));
+      dense_.computed.emplace_back(gives_slots_ ? shares_.dense(weights.device + share)
+                                                : shares_.dense_computed(weights, share));
+      experts_.computed.emplace_back(shares_.experts_computed(weights, share));
     }
   }
 
@@ -143,25 +163,23 @@ class RowSplitter {
                                                  : std::min(granule_, weight.rows);
     const int64_t from_disk = is_whole && has_disk_ && weight.experts == 0 ? weight.rows : granule;
     const int64_t row_bytes = model_.row_bytes(weight);
-    const bool is_last = shares_.is_gathered(weight);
-    ShareCarry& resident = is_last ? resident_tables_ : resident_;
+    Kind& kind = shares_.is_gathered(weight) ? tables_ : weight.experts > 0 ? experts_ : dense_;
     if (!has_device_) {
-      const int64_t rows = resident.rows_of(weight, from_disk, row_bytes, weight.rows);
+      const int64_t rows = kind.resident.rows_of(weight, from_disk, row_bytes, weight.rows);
       return {{rows, 0, 0, weight.rows - rows}, {}};
     }
-    ShareCarry& memory = is_last ? host_tables_ : host_;
     const auto in_memory = [&] {
-      return memory.rows_of(weight, from_disk, row_bytes, weight.rows);
+      return kind.memory.rows_of(weight, from_disk, row_bytes, weight.rows);
     };
     // Where rows are not read alone, what memory has is known first.
     const std::optional<int64_t> all =
         from_disk == granule ? std::nullopt : std::optional(in_memory());
     const int64_t most = all.value_or(weight.rows);
-    ClassSplit out{{resident.rows_of(weight, granule, row_bytes, most), 0, 0, 0}, {}};
-    for (size_t i = 0; i < inplace_.size(); ++i) {
+    ClassSplit out{{kind.resident.rows_of(weight, granule, row_bytes, most), 0, 0, 0}, {}};
+    for (size_t i = 0; i < multiplies_.size(); ++i) {
       if (is_table || weight.is_by_head || !multiplies_[i]) continue;
       out.inplace_of[i] =
-          std::max(inplace_[i].rows_of(weight, granule, row_bytes, most), out.resident) -
+          std::max(kind.computed[i].rows_of(weight, granule, row_bytes, most), out.resident) -
           out.resident;
       out.inplace = std::max(out.inplace, out.inplace_of[i]);
     }
@@ -172,14 +190,21 @@ class RowSplitter {
   }
 
  private:
+  // Of one of the kinds.
+  struct Kind {
+    ShareCarry resident{0};
+    ShareCarry memory{0};              // resident too, but for the disk's
+    std::vector<ShareCarry> computed;  // [class] resident, or multiplied in place
+  };
+
   ExpertHomes homes_of(const WeightShape& weight) {
     const auto whole = [&](ShareCarry& share) {
       const int64_t rows =
           share.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight), weight.rows);
       return std::min(rows / weight.expert_rows(), weight.experts);
     };
-    ExpertHomes out{whole(resident_experts_), 0};
-    out.slots = std::max(whole(memory_experts_) - out.resident, int64_t{0});
+    ExpertHomes out{whole(experts_.resident), 0};
+    out.slots = std::max(whole(experts_.memory) - out.resident, int64_t{0});
     // Beside a device at least one is asked for: what lies in slots is planned for nothing else.
     if (has_device_) out.slots = std::min(out.slots, weight.experts - out.resident - 1);
     out.slots = std::max(out.slots, int64_t{0});
@@ -194,14 +219,10 @@ class RowSplitter {
   bool always_asks_;  // and then has at least one
   int64_t granule_;
   NearestShares shares_;
-  ShareCarry resident_;
-  ShareCarry host_;
-  ShareCarry resident_tables_;
-  ShareCarry host_tables_;
-  ShareCarry resident_experts_;      // where others have slots
-  ShareCarry memory_experts_;        // these and slots
-  std::vector<ShareCarry> inplace_;  // [class]
-  std::vector<bool> multiplies_;     // [class] any rows in place
+  Kind dense_;
+  Kind experts_;
+  Kind tables_;
+  std::vector<bool> multiplies_;  // [class] any rows in place
 };
 
 constexpr uint32_t kAllClasses = ~uint32_t{0};
@@ -476,6 +497,10 @@ void set_demand(const ModelShape& model, Plan& plan) {
   if (has_slots) plan.demand_tokens = asked >= 0 ? asked : std::max<int64_t>(tokens, 1);
 }
 }  // namespace
+
+double share_of_every_token(const ModelShape& model) {
+  return NearestShares(model).of_every_token();
+}
 
 WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shapes, bool is_many,
                            Plan& plan) {

@@ -23,4 +23,8 @@ struct WeightMemory {
 WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shapes, bool is_many,
                            Plan& plan);
 
+/// Of all weights' bytes, vectors apart: the share that every token multiplies, which lies in the
+/// nearest memory before experts and tables.
+double share_of_every_token(const ModelShape& model);
+
 }  // namespace sluice::policy

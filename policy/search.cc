@@ -7,14 +7,17 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "policy/expert_traffic.h"
+#include "policy/fitter.h"
 #include "policy/infeasible.h"
 #include "policy/pass_classes.h"
 #include "policy/placement_lp.h"
+#include "policy/plan_rows.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -26,16 +29,19 @@ using Clock = std::chrono::steady_clock;
 
 // Realised, predicted and simulated beyond the LP: so many times the candidates that are simulated.
 constexpr size_t kRealisedPerSimulated = 4;
-// Realising a placement rounds and adds staging: so often is the overshoot taken off again.
-constexpr int kShrinkRounds = 24;
-// Of all weights, what is worth a further round of filling memory.
-constexpr double kLeastGrowth = 1e-3;
 // Larger passes multiply no smaller share of the weights in place than this.
 constexpr double kLeastInplace = 5e-3;
 // Other prefills of the best block that are simulated.
 constexpr int kVariants = 5;
 constexpr int kVariantsOfSecond = 2;
 constexpr size_t kVariedForms = 2;
+// Of a mixture with few sequences: candidates that are simulated, times those of other models; of
+// any mixture those of one form.
+constexpr size_t kMoreOfMixtures = 4;
+constexpr int64_t kFewSequences = 64;
+constexpr int kOfOneForm = 2;
+// Of those with fuller memory.
+constexpr size_t kFuller = 3;
 // Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
 // least its launches; beyond the most nothing is gained.
 constexpr int64_t kFewTokens = 512;
@@ -53,11 +59,15 @@ constexpr double kTighter = 0.98;
 // Experts of a layer that take a smaller share of memory than this may as well pass through a ring.
 constexpr double kRingShare = 1.0 / 16;
 
+// Memory of so many times the weights' bytes has room for all of them whatever else is there.
+constexpr double kRoomBeside = 1.25;
+
 struct Block {
   Policy policy;
   Placement placement;
   double job_seconds = 0;
-  bool is_realised = false;  // or can't be
+  bool moves_experts = false;  // only: all else is on the device
+  bool is_realised = false;    // or can't be
 };
 
 std::vector<int64_t> counts_up_to(int64_t most) {
@@ -111,9 +121,11 @@ bool has_large_ring(const PlanInput& input) {
 std::vector<int64_t> demands_of(const SearchRequest& request) {
   const PlanInput& input = request.input;
   std::vector<int64_t> out{request.start.demand_tokens};
+  // Rings, KV and work spaces want room beside the weights.
+  const auto memory = static_cast<double>(input.device_budget_bytes) +
+                      static_cast<double>(input.memory_budget_bytes);
   const bool is_whole =
-      !input.has_disk ||
-      input.model->weight_bytes() <= input.device_budget_bytes + input.memory_budget_bytes;
+      !input.has_disk || kRoomBeside * static_cast<double>(input.model->weight_bytes()) <= memory;
   if (out.front() >= 0 || input.model->num_experts <= 1 || is_whole) return out;
   // Beside a device experts may lie as other weights do, which the host multiplies for large
   // passes too: better for large blocks.
@@ -128,8 +140,13 @@ class Search {
   explicit Search(const SearchRequest& request)
       : request_(request),
         has_device_(request.input.device_budget_bytes > 0),
+        experts_below_(has_device_ && request.input.model->num_experts > 1 &&
+                               !request.constraints.weights
+                           ? 1 - share_of_every_token(*request.input.model)
+                           : 1),
         demands_(demands_of(request)),
         make_plan_(request.input),
+        fitter_(request, make_plan_),
         host_attention_tokens_(has_device_
                                    ? host_attention_tokens(*request.input.model, *request.profile,
                                                            request.input.kv_dtype, request.job)
@@ -151,6 +168,7 @@ class Search {
       });
       realise();
       if (realised_.empty()) return std::nullopt;
+      if (experts_below_ < 1) move_experts();
       rank();
       if (!is_late(realised_.front())) break;
       bound_seconds_ *=
@@ -305,93 +323,19 @@ class Search {
   bool try_demand(const Policy& block, int64_t sequences) {
     stop_if_asked(request_);
     ++result_.candidates;
-    const PlacementLp lp(request_, block, make_plan_);
-    ++result_.linear_programs;
-    const auto placement = lp.solve(bound_seconds_);
-    if (!placement) return false;
-    const double seconds = placement->prefill_seconds + placement->decode_seconds;
-    blocks_.push_back({block, *placement, seconds * job_rounds(request_, sequences)});
-    return true;
-  }
-
-  // What the device lacks goes to the host, what the host lacks to disk (where there is none to the
-  // device), until the plan fits.
-  std::optional<Plan> shrink_to_fit(Policy policy) {
-    const PlanInput& input = request_.input;
-    for (int round = 0; round < kShrinkRounds; ++round) {
-      Plan plan = make_plan_(policy);
-      if (policy::fits(input, plan)) return plan;
-      const auto weight_bytes = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
-      const double device_over =
-          has_device_ ? static_cast<double>(plan.device_bytes() - input.device_budget_bytes) : 0;
-      const auto memory_over = static_cast<double>(plan.memory_bytes() - input.memory_budget_bytes);
-      if (device_over > 0) move_down(policy, device_over / weight_bytes, true);
-      if (memory_over > 0 && input.has_disk) move_down(policy, memory_over / weight_bytes, false);
-      if (memory_over > 0 && !input.has_disk)
-        if (device_over > 0 || !move_up(policy, memory_over / weight_bytes)) return std::nullopt;
-      if (device_over <= 0 && memory_over <= 0) return std::nullopt;  // the disk is full
+    bool is_found = false;
+    for (const double most_below : {experts_below_, 1.0}) {
+      if (most_below >= 1 && is_found && experts_below_ >= 1) break;
+      const PlacementLp lp(request_, block, make_plan_, most_below);
+      ++result_.linear_programs;
+      const auto placement = lp.solve(bound_seconds_);
+      if (!placement) continue;
+      is_found = true;
+      const double seconds = placement->prefill_seconds + placement->decode_seconds;
+      blocks_.push_back(
+          {block, *placement, seconds * job_rounds(request_, sequences), most_below < 1});
     }
-    return std::nullopt;
-  }
-
-  // The linear program's straight lines may leave memory without a use: what is streamed fills it.
-  // First all at once, for then no ring is wanted.
-  Plan grow_to_fit(Plan plan) {
-    if (request_.constraints.weights) return plan;
-    const auto weight_bytes = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
-    const auto more = [&](double share) {
-      Policy policy = plan.policy;
-      const double taken = std::min(share, policy.weights.disk);
-      (has_device_ ? policy.weights.host : policy.weights.device) += taken;
-      policy.weights.disk -= taken;
-      Plan grown = make_plan_(policy);
-      const bool fits = policy::fits(request_.input, grown);
-      if (fits) plan = std::move(grown);
-      return fits;
-    };
-    const auto share_of = [&](int64_t bytes) { return static_cast<double>(bytes) / weight_bytes; };
-    if (plan.streamed_weight_bytes <= 0) return plan;
-    if (more(rounded_share(share_of(plan.streamed_weight_bytes)))) return plan;
-    for (int round = 0; round < kShrinkRounds; ++round) {
-      const int64_t unused = request_.input.memory_budget_bytes - plan.memory_bytes();
-      if (share_of(unused) < kLeastGrowth || !more(share_of(unused))) break;
-    }
-    return plan;
-  }
-
-  static double rounded_share(double share) noexcept { return share * 1.02 + 1e-4; }
-
-  // Weights of the host to the device; whether there were any.
-  bool move_up(Policy& policy, double share) const {
-    const double taken = has_device_ ? std::min(rounded_share(share), policy.weights.host) : 0;
-    policy.weights.host -= taken;
-    policy.weights.device += taken;
-    keep_inplace_in_host(policy);
-    return taken > 0;
-  }
-
-  static void keep_inplace_in_host(Policy& policy) {
-    const double most = policy.weights.host;
-    policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, most);
-    for (PassExecution& one : policy.larger_passes)
-      one.inplace_host_fraction = std::min(one.inplace_host_fraction, most);
-  }
-
-  void move_down(Policy& policy, double share, bool from_device) const {
-    share = rounded_share(share);
-    double& from = from_device || !has_device_ ? policy.weights.device : policy.weights.host;
-    double& to = from_device ? policy.weights.host : policy.weights.disk;
-    const double taken = std::min(share, from);
-    from -= taken;
-    to += taken;
-    keep_inplace_in_host(policy);
-    if (taken > 0) return;
-    // No weights left to move: KV.
-    double& kv_from = from_device || !has_device_ ? policy.kv.device : policy.kv.host;
-    double& kv_to = from_device ? policy.kv.host : policy.kv.disk;
-    const double step = std::min(0.1, kv_from);
-    kv_from -= step;
-    kv_to += step;
+    return is_found;
   }
 
   // Sequences, micro-batches, place of attention and which passes ask for experts: what a block
@@ -401,6 +345,8 @@ class Search {
     return {policy.micro_batch_sequences, policy.micro_batches,
             static_cast<int64_t>(policy.attention), policy.demand_tokens};
   }
+  // Of a mixture, by either of its linear programs.
+  using Realised = std::pair<BlockForm, bool>;
 
   std::optional<Candidate> realise(Block& block) {
     stop_if_asked(request_);
@@ -410,17 +356,21 @@ class Search {
     for (PassExecution& one : policy.larger_passes)
       if (one.inplace_host_fraction < kLeastInplace) one.inplace_host_fraction = 0;
     drop_equal_classes(policy);
-    auto plan = shrink_to_fit(policy);
+    auto plan = fitter_.shrink(policy);
     if (!plan) return std::nullopt;
-    plan = grow_to_fit(std::move(*plan));
+    plan = fitter_.grow(std::move(*plan));
+    return candidate_of(std::move(*plan));
+  }
+
+  Candidate candidate_of(Plan plan) {
     if (!request_.constraints.inplace_host_fraction)
-      plan = make_plan_(with_fastest_shares(request_.input, make_plan_, plan->policy,
+      plan = make_plan_(with_fastest_shares(request_.input, make_plan_, plan.policy,
                                             *request_.profile, request_.job));
     Candidate candidate;
-    candidate.policy = plan->policy;
-    candidate.plan = *plan;
-    candidate.predicted = predict(*request_.input.model, *plan, *request_.profile,
+    candidate.policy = plan.policy;
+    candidate.predicted = predict(*request_.input.model, plan, *request_.profile,
                                   request_.input.kv_dtype, request_.job);
+    candidate.plan = std::move(plan);
     return candidate;
   }
 
@@ -428,13 +378,14 @@ class Search {
   void realise() {
     const size_t most = demands_.size() * kRealisedPerSimulated *
                         static_cast<size_t>(std::max(request_.simulated_candidates, 2));
-    std::set<BlockForm> forms;
+    std::set<Realised> forms;
     for (Block& block : blocks_) {
       if (realised_.size() >= most) break;
-      if (forms.contains(form_of(block.policy))) continue;
+      const Realised form{form_of(block.policy), block.moves_experts};
+      if (forms.contains(form)) continue;
       auto candidate = realise(block);
       if (!candidate) continue;
-      forms.insert(form_of(block.policy));
+      forms.insert(form);
       realised_.push_back(std::move(*candidate));
     }
   }
@@ -465,6 +416,108 @@ class Search {
     }
   }
 
+  // Of a mixture, each form with other shares of its experts on the device, where the cost model,
+  // whose lines are not straight, finds it faster; and, whatever the linear program thinks of them,
+  // the blocks of all sequences in one and two micro-batches: experts are read once for each.
+  void move_experts() {
+    std::vector<Candidate> moved;
+    for (const Candidate& one : realised_)
+      for (const double filled : {1.0, 0.6, 0.3})
+        if (auto other = fuller_than(one, false, true, filled);
+            other && other->predicted.seconds() < one.predicted.seconds())
+          moved.push_back(std::move(*other));
+    for (Candidate& one : whole_blocks()) moved.push_back(std::move(one));
+    for (Candidate& one : moved) realised_.push_back(std::move(one));
+  }
+
+  std::vector<Candidate> whole_blocks() {
+    std::vector<Candidate> out;
+    const SearchConstraints& fixed = request_.constraints;
+    if (fixed.micro_batches || fixed.micro_batch_sequences || fixed.attention) return out;
+    for (const int64_t count : {1, 2})
+      for (const int64_t demand : demands_) {
+        Candidate block = realised_.front();
+        block.policy.micro_batch_sequences = (most_sequences() + count - 1) / count;
+        block.policy.micro_batches = count;
+        block.policy.attention = AttentionPlace::kDevice;
+        block.policy.host_attention_tokens = 0;
+        block.policy.demand_tokens = demand;
+        if (!fixed.pass_tokens)
+          block.policy.pass_tokens =
+              std::max(block.policy.pass_tokens, block.policy.block_sequences());
+        for (const bool has_kv : {false, true})
+          for (const double filled : {1.0, 0.6, 0.3})
+            if (auto one = fuller_than(block, has_kv, true, filled)) out.push_back(std::move(*one));
+      }
+    return out;
+  }
+
+  // The linear program takes lanes for as long as the slowest of them, and experts for as often
+  // asked for as all else: neither holds for few sequences of a mixture. So the best candidates are
+  // tried with the device's memory full, of weights or of KV first, and with all of the host's
+  // weights multiplied there, which wants no ring; the very best also with less on the device,
+  // where both multiply at once.
+  void add_fuller() {
+    const SearchConstraints& fixed = request_.constraints;
+    if (!has_device_ || fixed.weights) return;
+    std::vector<const Candidate*> bases;
+    std::set<int64_t> demands;
+    for (const Candidate& one : realised_)
+      if (bases.size() < kVariedForms || !demands.contains(one.policy.demand_tokens)) {
+        bases.push_back(&one);
+        demands.insert(one.policy.demand_tokens);
+      }
+    std::vector<Candidate> fuller;
+    for (const Candidate* base : bases)
+      for (const bool has_kv : {false, true})
+        for (const bool multiplies_all : {false, true})
+          for (const double filled : {1.0, 0.85, 0.7, 0.55, 0.4, 0.25}) {
+            if (filled < 1 && (base != bases.front() || has_kv)) continue;
+            if (auto one = fuller_than(*base, has_kv, multiplies_all, filled))
+              fuller.push_back(std::move(*one));
+          }
+    std::stable_sort(fuller.begin(), fuller.end(), [](const Candidate& a, const Candidate& b) {
+      return a.predicted.seconds() < b.predicted.seconds();
+    });
+    fuller.resize(std::min(fuller.size(), kFuller));
+    for (Candidate& one : fuller) {
+      simulate(one);
+      realised_.push_back(std::move(one));
+    }
+  }
+
+  // `filled`: so much of the device's memory has weights, at most.
+  std::optional<Candidate> fuller_than(const Candidate& base, bool has_kv, bool multiplies_all,
+                                       double filled) {
+    const SearchConstraints& fixed = request_.constraints;
+    Policy policy = base.policy;
+    if (has_kv && (fixed.kv || policy.kv.device >= 1)) return std::nullopt;
+    if (has_kv) policy.kv = {1, 0, 0};
+    // From above: what does not fit goes down.
+    const double device =
+        filled * std::min(static_cast<double>(request_.input.device_budget_bytes) /
+                              static_cast<double>(request_.input.model->weight_bytes()),
+                          1.0);
+    policy.weights = {device, 1 - device, 0};
+    if (multiplies_all) {
+      if (fixed.inplace_host_fraction) return std::nullopt;
+      policy.larger_passes.clear();
+      policy.inplace_host_fraction = policy.weights.host;
+    }
+    Fitter::keep_inplace_in_host(policy);
+    auto plan = fitter_.shrink(policy);
+    if (!plan || (has_kv && plan->policy.kv.device < 1)) return std::nullopt;
+    Plan grown = fitter_.grow(std::move(*plan));
+    if (filled >= 1) grown = fitter_.fill_device(std::move(grown));
+    if (multiplies_all) {
+      grown.policy.inplace_host_fraction = grown.policy.weights.host;
+      grown = make_plan_(grown.policy);
+      if (!policy::fits(request_.input, grown)) return std::nullopt;
+    }
+    if (grown.policy == base.policy) return std::nullopt;
+    return candidate_of(std::move(grown));
+  }
+
   bool is_late(const Candidate& candidate) const {
     return request_.objective == Objective::kThroughputUnderLatency &&
            prediction_of(candidate).seconds() > request_.latency_bound_seconds * kInTime;
@@ -484,14 +537,33 @@ class Search {
     };
     const auto better = [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); };
     std::stable_sort(realised_.begin(), realised_.end(), better);
-    const auto simulated =
-        std::min(realised_.size(), static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
-    if (simulated == 0) return;
-    realised_.resize(simulated);
+    keep_best(static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
+    if (request_.simulated_candidates <= 0) return;
     for (Candidate& candidate : realised_) simulate(candidate);
     std::stable_sort(realised_.begin(), realised_.end(), better);
     add_variants_of_best();
     std::stable_sort(realised_.begin(), realised_.end(), better);
+    add_fuller();
+    std::stable_sort(realised_.begin(), realised_.end(), better);
+  }
+
+  // Of those that are ranked, so many that are to be simulated; all where none is. Of a mixture
+  // more, few of each form: how its experts lie makes many of one.
+  void keep_best(size_t most) {
+    if (most == 0) return;
+    if (experts_below_ >= 1) {
+      realised_.resize(std::min(realised_.size(), most));
+      return;
+    }
+    // With many sequences lanes are as busy as the linear program takes them, and a simulation
+    // long.
+    const size_t more = most_sequences() <= kFewSequences ? kMoreOfMixtures : 1;
+    std::map<BlockForm, int> of_form;
+    std::vector<Candidate> kept;
+    for (Candidate& one : realised_)
+      if (kept.size() < more * most && ++of_form[form_of(one.policy)] <= kOfOneForm)
+        kept.push_back(std::move(one));
+    realised_ = std::move(kept);
   }
 
   // Its passes stay in their classes; those of sizes between them are dealt to whom they suit.
@@ -522,8 +594,11 @@ class Search {
 
   const SearchRequest& request_;
   bool has_device_;
+  // Where experts may lie below the device and all else on it, their share of all weights; else 1.
+  double experts_below_;
   std::vector<int64_t> demands_;
   PlanMaker make_plan_;
+  Fitter fitter_;
   int64_t host_attention_tokens_;  // of attention on the host, where it is chosen
   double bound_seconds_ = 0;       // that the linear programs keep to; 0: none
   std::vector<Block> blocks_;

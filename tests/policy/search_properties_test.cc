@@ -238,6 +238,39 @@ TEST(SearchProperties, NoHandMadeBlockIsMuchBetter) {
   }
 }
 
+// More memory of either kind takes no plan away: what was planned before fits still.
+TEST(SearchProperties, MoreMemoryIsNeverSlower) {
+  std::mt19937 random(48);
+  const std::vector<std::pair<const char*, const char*>> models{
+      {"qwen3-30b-a3b", "int4"}, {"gpt-oss-20b", "mxfp4"}, {"mixtral-8x7b", "int4"},
+      {"llama-2-7b", ""},        {"glm-4.5-air", "int4"},  {"deepseek-v3", "int4"}};
+  for (int round = 0; round < rounds(8); ++round) {
+    const auto& [name, weights] = models[static_cast<size_t>(round) % models.size()];
+    const int64_t sequences = std::vector<int64_t>{1, 1, 4, 40}[random() % 4];
+    auto asked = ask({"rtx-3090", name, weights, sequences, 300, 100});
+    asked->profile = random_machine(random, true);
+    asked->request.simulated_candidates = 4;
+    const auto bytes = static_cast<double>(asked->model.weight_bytes());
+    const bool grows_device = random() % 3 == 0;
+    double device = 0.15 + 0.2 * static_cast<double>(random() % 4);
+    double host = grows_device ? 1.3 : 0.45, before = 1e300;
+    for (int step = 0; step < 8; ++step) {
+      asked->request.input.device_budget_bytes = static_cast<int64_t>(device * bytes) + kGiB;
+      asked->request.input.memory_budget_bytes = static_cast<int64_t>(host * bytes) + 2 * kGiB;
+      const SearchResult found = search_policy(asked->request);
+      const Prediction& p = prediction_of(found.best);
+      const double seconds = p.seconds() * std::ceil(static_cast<double>(sequences) /
+                                                     static_cast<double>(p.block_sequences));
+      // Several sequences of a mixture have blocks of many forms, not all of which are simulated.
+      EXPECT_LE(seconds, before * (sequences == 1 ? 1.03 : 1.1))
+          << name << " " << weights << ", " << sequences << " sequences, device " << device
+          << ", host " << host << " of the weights, round " << round;
+      before = std::min(before, seconds);
+      (grows_device ? device : host) *= step < 4 ? 1.08 : 1.3;
+    }
+  }
+}
+
 TEST(SearchProperties, KvIsNotOnDiskWhereMemoryIsFree) {
   std::mt19937 random(77);
   int below = 0;
