@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -40,6 +41,8 @@ constexpr size_t kVariedForms = 2;
 constexpr size_t kMoreOfMixtures = 4;
 constexpr int64_t kFewSequences = 64;
 constexpr int kOfOneForm = 2;
+// Whose experts are moved.
+constexpr size_t kMovedForms = 8;
 // Of those with fuller memory.
 constexpr size_t kFuller = 3;
 // Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
@@ -168,7 +171,8 @@ class Search {
       });
       realise();
       if (realised_.empty()) return std::nullopt;
-      if (experts_below_ < 1) move_experts();
+      // With many sequences lanes are as busy as the linear program takes them.
+      if (experts_below_ < 1 && most_sequences() <= kFewSequences) move_experts();
       rank();
       if (!is_late(realised_.front())) break;
       bound_seconds_ *=
@@ -421,7 +425,11 @@ class Search {
   // the blocks of all sequences in one and two micro-batches: experts are read once for each.
   void move_experts() {
     std::vector<Candidate> moved;
-    for (const Candidate& one : realised_)
+    std::stable_sort(realised_.begin(), realised_.end(), [this](const auto& a, const auto& b) {
+      return job_seconds(a) < job_seconds(b);
+    });
+    const size_t most = std::min(realised_.size(), kMovedForms);
+    for (const Candidate& one : std::span(realised_).first(most))
       for (const double filled : {1.0, 0.6, 0.3})
         if (auto other = fuller_than(one, false, true, filled);
             other && other->predicted.seconds() < one.predicted.seconds())
@@ -467,20 +475,26 @@ class Search {
         bases.push_back(&one);
         demands.insert(one.policy.demand_tokens);
       }
+    const bool is_large = most_sequences() > kFewSequences;
+    if (is_large) bases.resize(1);
     std::vector<Candidate> fuller;
     for (const Candidate* base : bases)
       for (const bool has_kv : {false, true})
         for (const bool multiplies_all : {false, true})
           for (const double filled : {1.0, 0.85, 0.7, 0.55, 0.4, 0.25}) {
-            if (filled < 1 && (base != bases.front() || has_kv)) continue;
+            if (filled < 1 && (is_large || base != bases.front() || has_kv)) continue;
             if (auto one = fuller_than(*base, has_kv, multiplies_all, filled))
               fuller.push_back(std::move(*one));
           }
-    std::stable_sort(fuller.begin(), fuller.end(), [](const Candidate& a, const Candidate& b) {
-      return a.predicted.seconds() < b.predicted.seconds();
+    add_best_of(std::move(fuller));
+  }
+
+  void add_best_of(std::vector<Candidate> candidates) {
+    std::stable_sort(candidates.begin(), candidates.end(), [this](const auto& a, const auto& b) {
+      return job_seconds(a) < job_seconds(b);
     });
-    fuller.resize(std::min(fuller.size(), kFuller));
-    for (Candidate& one : fuller) {
+    candidates.resize(std::min(candidates.size(), kFuller));
+    for (Candidate& one : candidates) {
       simulate(one);
       realised_.push_back(std::move(one));
     }

@@ -44,6 +44,7 @@ double predicted_rate(const BoundModel& bound, const policy::Profile& profile) {
   question.packed = &bound;
   question.model = &shape;
   question.profile = &profile;
+  question.has_file = true;
   question.host_bytes = memory_limit().available_bytes;
   question.job.sequences = 1;
   question.job.prompt_tokens =

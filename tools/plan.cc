@@ -152,6 +152,8 @@ void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
   asked.device_bytes = budget(flags.device_memory, "--gpu-mem");
   asked.host_bytes = budget(flags.host_memory, "--cpu-mem");
   asked.disk_bytes = budget(flags.disk_memory, "--disk-mem");
+  asked.has_file =
+      (flags.hardware.empty() || flags.hardware == "this") && app::names_files(flags.model);
   parse_length(flags.prompt, "--prompt-len", asked.job.prompt_tokens, asked.job.max_prompt_tokens);
   parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
   asked.constraints = constraints_of(flags, asked.start);

@@ -115,7 +115,10 @@ Forecast forecast(const std::string& model, const ForecastOptions& options,
   } else {
     machine = app::find_profile(options.hardware);
   }
-  policy::SearchRequest request = app::plan_request(question_of(options, shape, machine));
+  app::PlanQuestion question = question_of(options, shape, machine);
+  question.has_file =
+      (options.hardware.empty() || options.hardware == "this") && app::names_files(model);
+  policy::SearchRequest request = app::plan_request(question);
   request.stop = std::move(cancel);
   const policy::SearchResult result = policy::search_policy(request);
   std::optional<app::WhatIfs> what_ifs;

@@ -170,12 +170,13 @@ std::string bottleneck_name(const Prediction& prediction) {
   return lane_name(named_lanes(), lane);
 }
 
+double job_blocks(const Candidate& candidate, const policy::JobShape& job) {
+  const int64_t block = std::max<int64_t>(prediction_of(candidate).block_sequences, 1);
+  return std::ceil(static_cast<double>(job.sequences) / static_cast<double>(block));
+}
+
 double job_tokens_per_second(const Candidate& candidate, const policy::JobShape& job) {
-  const Prediction& prediction = prediction_of(candidate);
-  const double rounds =
-      std::ceil(static_cast<double>(job.sequences) /
-                static_cast<double>(std::max<int64_t>(prediction.block_sequences, 1)));
-  const double seconds = rounds * prediction.seconds();
+  const double seconds = job_blocks(candidate, job) * prediction_of(candidate).seconds();
   return seconds > 0 ? static_cast<double>(job.sequences) * job.new_tokens / seconds : 0;
 }
 
@@ -250,6 +251,7 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
   json["predicted"] = {{"prefill_s", prediction.prefill_seconds},
                        {"decode_s", prediction.decode_seconds},
                        {"tokens_per_s", job_tokens_per_second(best, request.job)},
+                       {"job_s", job_blocks(best, request.job) * prediction.seconds()},
                        {"latency_s", prediction.latency_seconds()},
                        {"block_sequences", prediction.block_sequences},
                        {"lanes", lanes_json(prediction)},
@@ -298,11 +300,14 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
                         format_bytes(request.input.device_budget_bytes));
   text += fmt::format(
       "{:>10} of {}   {:>10} of {}\n\n", format_bytes(plan.memory_bytes()),
-      format_bytes(request.input.memory_budget_bytes),
-      format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
+      format_bytes(request.input.memory_budget_bytes), format_bytes(plan.disk_bytes()),
       !request.input.has_disk               ? "none"
       : request.input.disk_budget_bytes > 0 ? format_bytes(request.input.disk_budget_bytes)
                                             : "any");
+  if (placed_weights(plan).disk > 0)
+    text.insert(text.size() - 1,
+                "               (of the disk: what is offloaded; the weights there are the model's "
+                "file)\n");
   text += fmt::format(
       "  block        {} sequences x {} micro-batches; prefill: micro-batches of {} tokens, {} a "
       "pass\n",
@@ -316,16 +321,20 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   text += fmt::format("  placed       as asked to within {:.2f}% of the weights' bytes\n\n",
                       100 * placement_error(plan));
   text += mixture_text(mixture_facts(request, best), mixture_of(what_ifs));
+  const double blocks = job_blocks(best, request.job);
+  const char* of_a_block = blocks > 1 ? ", in a block" : "";
   text +=
-      fmt::format("  prefill      {:>10}  {:10.2f} tokens/s\n", format_seconds(p.prefill_seconds),
-                  p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0);
+      fmt::format("  prefill      {:>10}  {:10.2f} tokens/s{}\n", format_seconds(p.prefill_seconds),
+                  p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0, of_a_block);
   const double decoded = p.new_tokens - static_cast<double>(p.block_sequences);
   text +=
-      fmt::format("  decode       {:>10}  {:10.2f} tokens/s\n", format_seconds(p.decode_seconds),
-                  p.decode_seconds > 0 ? decoded / p.decode_seconds : 0);
-  text += fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {} a block\n",
-                      format_seconds(p.seconds()), job_tokens_per_second(best, request.job),
-                      format_seconds(p.latency_seconds()));
+      fmt::format("  decode       {:>10}  {:10.2f} tokens/s{}\n", format_seconds(p.decode_seconds),
+                  p.decode_seconds > 0 ? decoded / p.decode_seconds : 0, of_a_block);
+  text +=
+      fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {}{} a block\n",
+                  format_seconds(blocks * p.seconds()), job_tokens_per_second(best, request.job),
+                  blocks > 1 ? fmt::format("{:.0f} blocks, ", blocks) : "",
+                  format_seconds(p.latency_seconds()));
   const auto share = [](double part, double whole) { return 100 * part / std::max(whole, 1e-12); };
   for (size_t i = 0; i < p.prefill_lanes.size(); ++i) {
     const Lane lane(i);

@@ -38,6 +38,8 @@ WhatIfs find_what_ifs(const policy::SearchRequest& request, const policy::Search
 /// The lane with the most busy seconds, or "host memory" where all that moves through it takes
 /// longer.
 std::string bottleneck_name(const policy::Prediction& prediction);
+/// Blocks that the job's sequences take, one after the other.
+double job_blocks(const policy::Candidate& candidate, const policy::JobShape& job);
 /// Tokens generated per second over the whole job, rounds of blocks included.
 double job_tokens_per_second(const policy::Candidate& candidate, const policy::JobShape& job);
 

@@ -108,6 +108,32 @@ void set_workspace(const PlanQuestion& question, policy::PlanInput& input) {
   };
   input.host_workspace_bytes = on_cpu;
 }
+// The disk holds the model's file first; what is offloaded has the rest. A model that is larger
+// than it can be read from nowhere: then all has to be in memory.
+void set_disk(const PlanQuestion& question, policy::PlanInput& input) {
+  const policy::Profile& profile = *question.profile;
+  input.has_disk = !profile.disks.empty();
+  if (!input.has_disk && question.disk_bytes > 0)
+    throw Error(ErrorKind::kUser, "`disk_budget_bytes`: this machine has no disk", "leave it out");
+  input.disk_budget_bytes = question.disk_bytes;
+  const int64_t capacity = profile.disk_bytes;
+  if (!input.has_disk || capacity <= 0) return;
+  const int64_t file = question.has_file ? 0 : input.model->weight_bytes();
+  if (file < capacity) {
+    const int64_t left = capacity - file;
+    input.disk_budget_bytes = question.disk_bytes > 0 ? std::min(question.disk_bytes, left) : left;
+    return;
+  }
+  if (file > input.device_budget_bytes + input.memory_budget_bytes)
+    throw Error(
+        ErrorKind::kResource,
+        fmt::format("{} of weights fit neither the disk, which has {}, nor memory, which has {}",
+                    format_bytes(file), format_bytes(capacity),
+                    format_bytes(input.device_budget_bytes + input.memory_budget_bytes)),
+        "choose a smaller format of the weights, or a machine with a larger disk");
+  input.has_disk = false;
+  input.disk_budget_bytes = 0;
+}
 }  // namespace
 
 int64_t gpu_workspace_estimate(const ModelShape& model, int64_t tokens) {
@@ -129,10 +155,13 @@ ModelShape planning_model(const std::string& name_or_path) {
   return make_family_model(ModelConfig(text, name_or_path))->shape();
 }
 
+bool names_files(const std::string& name_or_path) {
+  return !planning_shape(name_or_path) &&
+         (path_kind(name_or_path) == PathKind::kFolder || io::is_gguf(name_or_path));
+}
+
 std::shared_ptr<const BoundModel> planning_checkpoint(const std::string& name_or_path) {
-  const bool is_model = !planning_shape(name_or_path) &&
-                        (path_kind(name_or_path) == PathKind::kFolder || io::is_gguf(name_or_path));
-  if (!is_model) return nullptr;
+  if (!names_files(name_or_path)) return nullptr;
   auto model = std::make_shared<const BoundModel>(BoundModel::open(name_or_path));
   return model->foreign_method().empty() ? nullptr : model;
 }
@@ -154,10 +183,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
       profile.device ? (question.device_bytes > 0 ? question.device_bytes : profile.device_bytes)
                      : 0;
   input.memory_budget_bytes = question.host_bytes > 0 ? question.host_bytes : profile.host_bytes;
-  input.has_disk = !profile.disks.empty();
-  if (!input.has_disk && question.disk_bytes > 0)
-    throw Error(ErrorKind::kUser, "`disk_budget_bytes`: this machine has no disk", "leave it out");
-  input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
+  set_disk(question, input);
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
   input.attention_sparsity = question.attention_sparsity;

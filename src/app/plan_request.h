@@ -28,7 +28,9 @@ struct PlanQuestion {
   const policy::Profile* profile = nullptr;
   int64_t device_bytes = 0;  ///< budgets; 0: the profile's sizes
   int64_t host_bytes = 0;
-  int64_t disk_bytes = 0;
+  int64_t disk_bytes = 0;  ///< of what is offloaded; 0: what the disk has beside the model's file
+  /// The model's file lies on the machine's disk already, beside what the profile says is free.
+  bool has_file = false;
   policy::JobShape job;
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
   double attention_sparsity = 1;     ///< policy::PlanInput's
@@ -39,9 +41,12 @@ struct PlanQuestion {
   policy::Policy start;
 };
 
+/// Whether a name or path is that of a model's files, not of a shape alone.
+bool names_files(const std::string& name_or_path);
+
 /// The search request for a machine that need not be here: kernels' sizes are estimated from the
 /// shapes. Errors: kUser for sizes and lengths that make no sense, and for what the engine would
-/// refuse to run there.
+/// refuse to run there; kResource where neither the disk nor memory has room for the weights.
 policy::SearchRequest plan_request(const PlanQuestion& question);
 
 /// About the device memory that a micro-batch of `tokens` rows takes on a GPU that is not here,

@@ -273,6 +273,57 @@ TEST(Plan, KnowsMachinesWithoutADiskAndWithSeveralDevices) {
   EXPECT_NE(succeed({"profile", "--show", file}).out.find("no disk"), std::string::npos);
 }
 
+// The model's file lies on the machine's disk; what is offloaded has the rest.
+TEST(Plan, TheDiskHoldsTheModelsFileFirst) {
+  const TemporaryFolder folder;
+  auto machine = nlohmann::ordered_json::parse(succeed({"profile", "--show", "t4", "--json"}).out);
+  const auto asked = [&](int64_t gib, std::vector<std::string> more) {
+    machine["disk_bytes"] = gib << 30;
+    write_file(folder.path("m.json"), machine.dump());
+    std::vector<std::string> words{"plan",       "opt-30b",     "--hardware", folder.path("m.json"),
+                                   "--no-lifts", "--sequences", "8"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const auto planned = [&](int64_t gib, std::vector<std::string> more) {
+    more.push_back("--json");
+    return nlohmann::json::parse(succeed(asked(gib, more)).out);
+  };
+  // 55.8 GiB of f16, of which half is streamed.
+  const std::vector<std::string> little{"--cpu-mem", "20GiB"};
+  const auto roomy = planned(100, little);
+  const auto left = roomy["limits_bytes"]["disk"].get<int64_t>();
+  EXPECT_NEAR(static_cast<double>(left), 44.2 * (1 << 30), 0.2 * (1 << 30));
+  EXPECT_GT(roomy["policy"]["weights"]["disk"].get<double>(), 0.2);
+  const auto bounded = planned(100, {"--cpu-mem", "20GiB", "--disk-mem", "10GiB"});
+  EXPECT_EQ(bounded["limits_bytes"]["disk"], int64_t{10} << 30);
+  EXPECT_LE(bounded["peak_bytes"]["disk"].get<int64_t>(), int64_t{10} << 30);
+  const std::string text = succeed(asked(100, {"--cpu-mem", "20GiB", "--disk-mem", "10GiB"})).out;
+  EXPECT_NE(text.find(" of 10.0GiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("the weights there are the model's file"), std::string::npos) << text;
+  // A disk that is smaller than the file: all in memory, or nowhere.
+  EXPECT_EQ(planned(50, {"--cpu-mem", "100GiB"})["policy"]["weights"]["disk"], 0);
+  fail(asked(50, little), 4, {"55.8GiB of weights", "disk, which has 50.0GiB", "smaller format"});
+}
+
+TEST(Plan, TheTotalIsTheWholeJobs) {
+  const auto one = plan({"--model", "opt-30b", "--hardware", "t4", "--sequences", "40",
+                         "--gpu-batch-size", "40", "--num-gpu-batches", "1", "--no-lifts"});
+  const auto three = plan({"--model", "opt-30b", "--hardware", "t4", "--sequences", "120",
+                           "--gpu-batch-size", "40", "--num-gpu-batches", "1", "--no-lifts"});
+  EXPECT_EQ(three["predicted"]["block_sequences"], 40);
+  const double seconds = three["predicted"]["job_s"];
+  EXPECT_NEAR(seconds, 3 * three["predicted"]["latency_s"].get<double>(), 1e-6 * seconds);
+  EXPECT_NEAR(three["predicted"]["tokens_per_s"].get<double>(), 120 * 32 / seconds, 1e-6);
+  EXPECT_NEAR(one["predicted"]["job_s"].get<double>(), one["predicted"]["latency_s"].get<double>(),
+              1e-6);
+  const std::string text =
+      succeed({"plan", "opt-30b", "--hardware", "t4", "--sequences", "120", "--gpu-batch-size",
+               "40", "--num-gpu-batches", "1", "--no-lifts"})
+          .out;
+  EXPECT_NE(text.find("generated tokens/s, 3 blocks, "), std::string::npos) << text;
+}
+
 TEST(Profile, ListsAndShowsTheShippedOnes) {
   const std::string names = succeed({"profile", "--list"}).out;
   for (const char* name : {"t4", "flexgen-t4", "rtx-3060", "h200", "laptop-8gb"})
