@@ -58,13 +58,12 @@ Plan Fitter::grow(Plan plan) {
 
 Plan Fitter::fill_device(Plan plan) {
   const auto weight_bytes = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
-  double least = kLeastGrowth;
   for (int round = 0; round < kShrinkRounds; ++round) {
     const int64_t unused = request_.input.device_budget_bytes - plan.device_bytes();
     double share = std::min(static_cast<double>(unused) / weight_bytes, plan.policy.weights.host);
     bool has_grown = false;
     // Rounding, and rings that grow with what they are for, may want more than was moved.
-    for (; share >= least && !has_grown; share /= 2) {
+    for (; share >= kLeastGrowth && !has_grown; share /= 2) {
       Policy policy = plan.policy;
       policy.weights.host -= share;
       policy.weights.device += share;

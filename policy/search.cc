@@ -41,9 +41,9 @@ constexpr size_t kVariedForms = 2;
 constexpr size_t kMoreOfMixtures = 4;
 constexpr int64_t kFewSequences = 64;
 constexpr int kOfOneForm = 2;
-// Whose experts are moved.
+// Candidates of a mixture whose experts are moved, of the best.
 constexpr size_t kMovedForms = 8;
-// Of those with fuller memory.
+// Candidates with fuller memory that are simulated.
 constexpr size_t kFuller = 3;
 // Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
 // least its launches; beyond the most nothing is gained.
@@ -61,7 +61,6 @@ constexpr int kTighterBounds = 5;
 constexpr double kTighter = 0.98;
 // Experts of a layer that take a smaller share of memory than this may as well pass through a ring.
 constexpr double kRingShare = 1.0 / 16;
-
 // Memory of so many times the weights' bytes has room for all of them whatever else is there.
 constexpr double kRoomBeside = 1.25;
 
@@ -328,8 +327,9 @@ class Search {
     stop_if_asked(request_);
     ++result_.candidates;
     bool is_found = false;
-    for (const double most_below : {experts_below_, 1.0}) {
-      if (most_below >= 1 && is_found && experts_below_ >= 1) break;
+    std::vector<double> bounds{1};
+    if (experts_below_ < 1) bounds.insert(bounds.begin(), experts_below_);
+    for (const double most_below : bounds) {
       const PlacementLp lp(request_, block, make_plan_, most_below);
       ++result_.linear_programs;
       const auto placement = lp.solve(bound_seconds_);
@@ -561,8 +561,8 @@ class Search {
     std::stable_sort(realised_.begin(), realised_.end(), better);
   }
 
-  // Of those that are ranked, so many that are to be simulated; all where none is. Of a mixture
-  // more, few of each form: how its experts lie makes many of one.
+  // Keeps the best `most` candidates, which are simulated next; all of them where `most` is 0. Of a
+  // mixture it keeps more, but few of each form: a form has many candidates, by where experts lie.
   void keep_best(size_t most) {
     if (most == 0) return;
     if (experts_below_ >= 1) {

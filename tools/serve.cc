@@ -222,9 +222,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         service, *tokenizer, chat.get(),
         serve::BatchOptions{
             .folder = flags.batch_dir,
-            .model_name = http.model_name,
-            .aliases = http.aliases,
-            .takes_any_name = http.takes_any_name,
+            .names = http,
             .tool_format = style.tools,
             .splits_thoughts = style.splits_thoughts,
             .takes_templates = http.takes_templates,

@@ -325,9 +325,9 @@ bool Batches::submit(Job& job, jobs::Request request) {
     one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
     one.caller = kBatchCaller;
-    if (!names_model(request)) {
+    if (!request.model.empty() && !options_.names.names(request.model)) {
       one.adapter = service_.adapters().find(request.model);
-      if (!one.adapter && !options_.takes_any_name)  // unloaded since
+      if (!one.adapter && !options_.names.takes_any_name)  // unloaded since
         throw Error(ErrorKind::kUser, fmt::format("there is no adapter {} any more", request.model),
                     "load it again, and send the line anew");
     }
@@ -378,16 +378,11 @@ std::string Batches::metrics() const {
     const MutexLock lock(mutex_);
     for (const Json& batch : batches_) ++by_status[batch["status"].get<std::string>()];
   }
-  std::string out = "# HELP sluice:batches Batches, by status.\n# TYPE sluice:batches gauge\n";
+  std::string out;
+  metric_head(out, "sluice:batches", "gauge", "Batches, by status.");
   for (const auto& [status, count] : by_status)
     out += fmt::format("sluice:batches{{status=\"{}\"}} {}\n", status, count);
   return out;
-}
-
-bool Batches::names_model(const jobs::Request& line) const {
-  return line.model.empty() || line.model == options_.model_name ||
-         std::find(options_.aliases.begin(), options_.aliases.end(), line.model) !=
-             options_.aliases.end();
 }
 
 std::string Batches::misfit(const jobs::Request& line, const std::string& endpoint) const {
@@ -395,8 +390,8 @@ std::string Batches::misfit(const jobs::Request& line, const std::string& endpoi
     return fmt::format("url is {}; the batch is for {}", line.url, endpoint);
   std::vector<std::string> adapters;
   for (const AdapterPtr& one : service_.adapters().list()) adapters.push_back(one->name);
-  if (options_.takes_any_name || names_model(line)) return {};
-  return other_model(line, options_.model_name, adapters);
+  if (options_.names.takes_any_name || options_.names.names(line.model)) return {};
+  return other_model(line, options_.names.model_name, adapters);
 }
 
 void Batches::run(const std::string& id, const std::stop_token& stop) {
@@ -411,7 +406,7 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
                 fmt::format("the input file has {} lines; a batch may have {}", total, kMostLines),
                 "send them as several files");
   Job job{jobs::ResultsFile(path_of(id, ".results.jsonl").string(), options_.config,
-                            options_.model_name)};
+                            options_.names.model_name)};
   const auto count = [&](Json& of) {
     of["request_counts"] = {{"total", total},
                             {"completed", job.results.answers()},

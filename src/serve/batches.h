@@ -17,6 +17,7 @@
 #include "src/jobs/results_file.h"
 #include "src/serve/file_store.h"
 #include "src/serve/generation_service.h"
+#include "src/serve/served_names.h"
 
 namespace sluice::serve {
 
@@ -27,9 +28,7 @@ int64_t life_of(const std::string& field, const nlohmann::ordered_json& expires_
 /// What batches are run with.
 struct BatchOptions {
   std::filesystem::path folder;
-  std::string model_name;
-  std::vector<std::string> aliases;               ///< as HttpOptions::aliases
-  bool takes_any_name = false;                    ///< as HttpOptions::takes_any_name
+  ServedNames names;
   const chat::ToolFormat* tool_format = nullptr;  ///< null: no calls of tools
   bool splits_thoughts = false;
   bool takes_templates = false;       ///< chat_template of lines
@@ -75,7 +74,6 @@ class Batches {
   void work(const std::stop_token& stop);
   void run(const std::string& id, const std::stop_token& stop);
   bool submit(Job& job, jobs::Request request);
-  bool names_model(const jobs::Request& line) const;
   std::string misfit(const jobs::Request& line, const std::string& endpoint) const;
   void take_event(Job& job, const Event& event);
   void finish(const std::string& id, const std::string& status);

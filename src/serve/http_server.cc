@@ -178,9 +178,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add("GET", "/metrics", Place::kLoop, [this, kept = batches](const auto&, auto& response) {
     response.set_content(service.metrics().text(service.running(), service.waiting()) +
                              answers.text() + (kept ? kept->metrics() : std::string()) +
-                             "# HELP sluice:build_info What answers.\n# TYPE sluice:build_info "
-                             "gauge\nsluice:build_info{version=\"" SLUICE_VERSION "\"} 1\n" +
-                             process_metrics(),
+                             process_metrics(SLUICE_VERSION),
                          "text/plain; version=0.0.4");
   });
   if (options.has_page) add("GET", "/", Place::kLoop, answer_page);

@@ -3,7 +3,6 @@
 // streams), models, tokenize, files and batches, health, metrics, and a page for browsers, on
 // src/http. A caller that goes away takes its request with it; a full queue is answered with 429
 // and Retry-After. Thread safe.
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -18,17 +17,15 @@
 #include "src/serve/batches.h"
 #include "src/serve/callers.h"
 #include "src/serve/generation_service.h"
+#include "src/serve/served_names.h"
 
 namespace sluice::serve {
 
 /// Where the server listens and what it says of itself.
-struct HttpOptions {
+struct HttpOptions : ServedNames {
   std::string host = "127.0.0.1";
   int port = 8000;                         ///< 0: any that is free
   std::vector<ApiKey> api_keys;            ///< none: none is asked for
-  std::string model_name;                  ///< of answers
-  std::vector<std::string> aliases;        ///< names that requests may use as well
-  bool takes_any_name = false;             ///< whatever names no adapter is the model's
   std::vector<std::string> cors_origins;   ///< of pages that may ask (OriginRules)
   std::vector<std::string> allowed_hosts;  ///< names that it goes by, where no key is asked for
   int connections = 1024;                  ///< at least as many as may run and wait
@@ -45,11 +42,6 @@ struct HttpOptions {
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
   /// Turns names of parameters in a text, `api_key`, into what the operator sets; may be empty.
   std::function<std::string(std::string_view)> in_words;
-
-  /// Whether the model goes by this name.
-  bool names(std::string_view model) const {
-    return model == model_name || std::find(aliases.begin(), aliases.end(), model) != aliases.end();
-  }
 };
 
 class HttpServer {

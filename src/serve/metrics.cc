@@ -15,11 +15,11 @@ const std::vector<double> kLong = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   
                                    30,  40,  50,  60, 120, 240, 480, 960, 1920, 3600};
 const std::vector<double> kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+}  // namespace
 
-void head(std::string& out, const char* name, const char* type, const char* help) {
+void metric_head(std::string& out, const char* name, const char* type, const char* help) {
   out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
-}  // namespace
 
 void Histogram::observe(double value) {
   const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
@@ -120,7 +120,7 @@ void Metrics::write_classes(std::string& out) const {
   };
   const auto counter = [&](const char* name, const char* help, const auto& value_of)
                            SLUICE_REQUIRES(mutex_) {
-                             head(out, name, "counter", help);
+                             metric_head(out, name, "counter", help);
                              each(name, "", value_of);
                            };
   counter("sluice:pass_class_passes_total", "Passes that were computed as this class.",
@@ -132,7 +132,8 @@ void Metrics::write_classes(std::string& out) const {
   counter("sluice:pass_class_decode_tokens_total", "Tokens decoded in them.",
           [](const OfClass& of) { return of.decode_tokens; });
   const char* first = "sluice:pass_class_time_to_first_token_seconds";
-  head(out, first, "summary", "From arrival to a first token that came in a pass of this class.");
+  metric_head(out, first, "summary",
+              "From arrival to a first token that came in a pass of this class.");
   each(first, "_sum", [](const OfClass& of) { return of.first_token_seconds; });
   each(first, "_count", [](const OfClass& of) { return of.first_tokens; });
 }
@@ -141,7 +142,7 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   const MutexLock lock(mutex_);
   std::string out;
   const auto one = [&](const char* name, const char* type, const char* help, double value) {
-    head(out, name, type, help);
+    metric_head(out, name, type, help);
     out += fmt::format("{}{{{}}} {}\n", name, labels_, value);
   };
   const auto count = [](int64_t value) { return static_cast<double>(value); };
@@ -181,7 +182,7 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
       count(last_.guesses_right));
   const auto by_lane = [&](const char* name, const char* help, const auto& value_of)
                            SLUICE_REQUIRES(mutex_) {
-                             head(out, name, "counter", help);
+                             metric_head(out, name, "counter", help);
                              const LaneTable& machine = *last_.machine;
                              for (size_t i = 0; i < machine.size(); ++i)
                                out += fmt::format("{}{{{},lane=\"{}\"}} {}\n", name, labels_,
@@ -196,12 +197,12 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   write_classes(out);
   one("sluice:requests_rejected_total", "counter",
       "Requests answered with 429: the queue was full.", count(rejected_));
-  head(out, "vllm:request_success_total", "counter", "Requests that have ended, by reason.");
+  metric_head(out, "vllm:request_success_total", "counter", "Requests that have ended, by reason.");
   for (const auto& [reason, number] : finished_)
     out += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_,
                        reason, number);
   const auto histogram = [&](const char* name, const char* help, const Histogram& of) {
-    head(out, name, "histogram", help);
+    metric_head(out, name, "histogram", help);
     of.write(name, labels_, out);
   };
   histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", first_token_);

@@ -11,6 +11,10 @@
 
 namespace sluice::serve {
 
+/// What stands before a metric's lines in the text format of Prometheus: `type` is "counter",
+/// "gauge", "histogram" or "summary".
+void metric_head(std::string& out, const char* name, const char* type, const char* help);
+
 /// Counts by upper bounds, as Prometheus accumulates them.
 class Histogram {
  public:

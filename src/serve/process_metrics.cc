@@ -8,11 +8,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "src/serve/metrics.h"
+
 namespace sluice::serve {
 
 namespace {
 void add(std::string& out, const char* name, const char* type, const char* help, double value) {
-  out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
+  metric_head(out, name, type, help);
+  out += fmt::format("{} {}\n", name, value);
 }
 
 // Of /proc/self/stat, field 3 (its state) and those behind it; the name before them may have
@@ -44,7 +47,7 @@ std::string handler_of(const http::Request& request) {
 }
 }  // namespace
 
-std::string process_metrics() {
+std::string process_metrics(const char* version) {
   constexpr int kUserTicks = 14, kSystemTicks = 15, kStart = 22, kVirtual = 23, kResident = 24;
   std::istringstream fields = fields_of_stat();
   double ticks = 0, start = 0, bytes = 0, pages = 0;
@@ -58,6 +61,8 @@ std::string process_metrics() {
   }
   const auto per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
   std::string out;
+  metric_head(out, "sluice:build_info", "gauge", "What answers.");
+  out += fmt::format("sluice:build_info{{version=\"{}\"}} 1\n", version);
   add(out, "process_cpu_seconds_total", "counter", "CPU seconds of this process.",
       ticks / per_second);
   add(out, "process_resident_memory_bytes", "gauge", "Its memory that is resident.",
@@ -85,9 +90,9 @@ void AnswerCounts::count(const http::Request& request, int status) {
 
 std::string AnswerCounts::text() const {
   const MutexLock lock(mutex_);
-  std::string out =
-      "# HELP http_requests_total Requests answered, by method, route and status.\n"
-      "# TYPE http_requests_total counter\n";
+  std::string out;
+  metric_head(out, "http_requests_total", "counter",
+              "Requests answered, by method, route and status.");
   for (const auto& [key, number] : counts_)
     out += fmt::format("http_requests_total{{method=\"{}\",handler=\"{}\",status=\"{}xx\"}} {}\n",
                        std::get<0>(key), std::get<1>(key), std::get<2>(key), number);

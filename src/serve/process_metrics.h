@@ -11,9 +11,10 @@
 
 namespace sluice::serve {
 
-/// process_cpu_seconds_total, process_resident_memory_bytes, process_virtual_memory_bytes,
-/// process_open_fds, process_max_fds and process_start_time_seconds, of /proc/self.
-std::string process_metrics();
+/// sluice:build_info of `version`, and process_cpu_seconds_total, process_resident_memory_bytes,
+/// process_virtual_memory_bytes, process_open_fds, process_max_fds and process_start_time_seconds,
+/// of /proc/self.
+std::string process_metrics(const char* version);
 
 /// http_requests_total by method, handler and status: "2xx", as vLLM counts them.
 class AnswerCounts {

@@ -42,7 +42,7 @@ class AdaptedServer {
     if (!batch_folder.empty()) {
       BatchOptions batching;
       batching.folder = batch_folder;
-      batching.model_name = "stories";
+      batching.names.model_name = "stories";
       batches_ = std::make_unique<Batches>(model_.service(), model_.tokenizer(), nullptr, batching);
     }
     server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), nullptr, options,

@@ -23,7 +23,7 @@ std::unique_ptr<Batches> open(ServedModel& model, const TemporaryFolder& folder,
                               const chat::ChatTemplate* chat = nullptr) {
   BatchOptions options;
   options.folder = folder.path();
-  options.model_name = "stories";
+  options.names.model_name = "stories";
   options.config = config;
   options.tool_format = chat::find_tool_format("hermes");
   return std::make_unique<Batches>(model.service(), model.tokenizer(), chat, options);

@@ -34,7 +34,7 @@ class RunningServer {
     if (!folder.empty()) {
       BatchOptions batching;
       batching.folder = folder;
-      batching.model_name = "stories";
+      batching.names.model_name = "stories";
       batches_ = std::make_unique<Batches>(model_.service(), model_.tokenizer(), &*chat_, batching);
     }
     server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), &*chat_, options,
