@@ -332,6 +332,12 @@ bool Batches::submit(Job& job, jobs::Request request) {
                     "load it again, and send the line anew");
     }
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
+    const int64_t tokens = GenerationService::tokens_of(all), most = service_.most_caller_tokens();
+    if (tokens > most)  // no wait makes room for it
+      throw Error(ErrorKind::kUser,
+                  fmt::format("prompt and answer may have {} tokens together, and all batches {}",
+                              tokens, most),
+                  "lower max_tokens");
     auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
     if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
     job.running[job.next_index++] = {std::move(request),

@@ -67,6 +67,21 @@ std::string create(Batches& batches, const std::string& lines) {
   return batches.create({{"input_file_id", file.id}, {"endpoint", "/v1/completions"}})["id"];
 }
 
+// A line that a caller's share of tokens never has room for does not keep the rest waiting.
+TEST(Batches, LinesBeyondACallersTokensAreErrors) {
+  ServedModel model(100, 4, 256, {}, 60);
+  const TemporaryFolder folder;
+  const auto batches = open(model, folder);
+  std::string lines;
+  for (int i = 0; i < 6; ++i) lines += line("r" + std::to_string(i), "Lily", i == 2 ? 100 : 20);
+  const ordered_json batch = wait_for(*batches, create(*batches, lines), "completed");
+  EXPECT_EQ(records(*batches, batch["output_file_id"]).size(), 5u);
+  const auto errors = records(*batches, batch["error_file_id"]);
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_NE(errors.at("r2")["error"]["message"].get<std::string>().find("lower max_tokens"),
+            std::string::npos);
+}
+
 TEST(Batches, AnswerEveryLineAsItWouldBeAlone) {
   ServedModel model;
   const TemporaryFolder folder;
