@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The first stage of CI: layers, lengths of functions and files, links and messages in pages, pages made by scripts, faults of
-# tests/mutants that still find their lines, packs of fixtures, the size of the tree, seeds of the fuzz targets, what setup.sh
-# says where it installs nothing, an opening comment in every header, formatting; then the release build and the fast tests.
+# The first stage of CI: layers, locks, lengths of functions and files, links and messages in pages, pages made by
+# scripts, faults of tests/mutants that still find their lines, packs of fixtures, the size of the tree, seeds of the fuzz
+# targets, what setup.sh says where it installs nothing, an opening comment in every header, formatting; then the release
+# build and the fast tests.
 # --static: only what needs no build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ python3 scripts/check_style.py || status=1
 python3 scripts/check_headers.py || status=1
 python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/check_docs.py || status=1
+python3 scripts/check_threads.py || status=1
 python3 scripts/expected_share.py --check || status=1
 python3 scripts/gguf_names.py --check || status=1
 python3 scripts/gguf_support.py --check || status=1

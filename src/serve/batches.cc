@@ -15,6 +15,7 @@
 #include "src/jobs/content_key.h"
 #include "src/jobs/job.h"
 #include "src/serve/api_error.h"
+#include "src/serve/callers.h"
 #include "src/serve/job_line.h"
 #include "src/serve/json_text.h"
 
