@@ -177,6 +177,12 @@ def repeated_blocks(rng, kind, count):
     return random_blocks(rng, kind, 61)[rng.integers(0, 61, count)]
 
 
+def twice_each(rng, kind, count):
+    """As random_blocks, but each block is there twice, in random order: packs keep half, and rows stay unlike."""
+    most = -(-count // 2)
+    return random_blocks(rng, kind, most)[rng.permutation(np.arange(count) % most)]
+
+
 def put_odd_scales(rng, kind, blocks):
     """Scales and offsets of every third block: zeros of either sign, next to nothing, or negative."""
     odd = np.array([0.0, -0.0, 2.0 ** -24, -3 * 2.0 ** -24, -0.01, 0.02], dtype=np.float16)
@@ -258,7 +264,8 @@ if __name__ == "__main__":
     make_plain("qwen2.gguf", "qwen2-tiny")
     make_plain("qwen3.gguf", "qwen3-tiny")
     make_mixed("mixed", 2, T.Q6_K, [[T.Q4_0, T.Q4_K, T.Q8_0, T.Q5_0, T.Q4_K, T.Q5_K, T.Q6_K],
-                                    [T.Q4_1, T.Q5_1, T.Q2_K, T.F16, T.Q3_K, T.Q4_0, T.Q8_0]])
+                                    [T.Q4_1, T.Q5_1, T.Q2_K, T.F16, T.Q3_K, T.Q4_0, T.Q8_0]],
+               blocks=twice_each)
     make_mixed("codebooks", 4, T.IQ2_S, [[T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.Q5_1, T.IQ1_S, T.IQ1_M, T.Q4_1],
                                          [T.IQ3_XXS, T.IQ3_S, T.TQ1_0, T.Q4_1, T.IQ4_XS, T.Q5_1, T.TQ2_0]],
                odd=(T.Q4_1, T.Q5_1, T.IQ2_XS), blocks=repeated_blocks)
