@@ -9,8 +9,8 @@ dequantise them.
   NAME/expected.safetensors                  some rows of each quantised matrix, f32
 """
 import argparse
+import functools
 import json
-import pathlib
 
 import bitsandbytes.functional as bnb
 import torch
@@ -18,54 +18,8 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
-from safetensors.torch import save_file
 
-OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "foreign"
-CONFIG = dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=64, intermediate_size=128,
-              num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, vocab_size=40,
-              max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, torch_dtype="bfloat16",
-              tie_word_embeddings=False)
-SHAPES = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
-          "self_attn.o_proj": (64, 64), "mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
-
-
-def sampled(rows):
-    return rows[[0, 1, rows.shape[0] // 2, rows.shape[0] - 1]].float().contiguous()
-
-
-FEW = ("self_attn.k_proj", "mlp.down_proj")
-
-
-def make(name, settings, quantise, inner=128, quantised=tuple(SHAPES)):
-    """quantise(weight) -> ({end of name: tensor}, dequantised); inner: intermediate size; of what is not quantised few
-    values, which take little room"""
-    if ONLY and name not in ONLY:
-        return
-    torch.manual_seed(7)
-    tensors, expected = {}, {}
-    for part, shape in SHAPES.items():
-        shape = tuple(inner if size == 128 else size for size in shape)
-        stem = f"model.layers.0.{part}"
-        weight = torch.randn(shape) * 0.05
-        if part not in quantised:
-            tensors[stem + ".weight"] = (torch.round(weight * 20) / 20).bfloat16()
-            settings["ignore"] = sorted({*settings["ignore"], stem})
-            continue
-        parts, values = quantise(weight)
-        tensors |= {stem + "." + end: tensor.contiguous() for end, tensor in parts.items()}
-        expected[stem + ".weight"] = sampled(values)
-    for plain in ("model.embed_tokens.weight", "lm_head.weight"):
-        tensors[plain] = (torch.randn(40, 64) * 0.5).bfloat16()
-    for norm in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
-        tensors[norm + ".weight"] = torch.ones(64).bfloat16()
-    folder = OUT / name
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    save_file(expected, folder / "expected.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": inner, "quantization_config": settings}, indent=1) + "\n")
-    for path in folder.iterdir():
-        path.chmod(0o644)
-
+import foreign_model
 
 def bnb4(kind, doubled):
     def quantise(weight):
@@ -185,7 +139,7 @@ def small_floats(form, bits, group):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", help="names of folders; default: all")
-    ONLY = parser.parse_args().only
+    make = functools.partial(foreign_model.make, parser.parse_args().only)
     for name, kind, doubled in (("bnb-nf4", "nf4", False), ("bnb-nf4-double", "nf4", True), ("bnb-fp4", "fp4", False)):
         make(name, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind,
                     "bnb_4bit_use_double_quant": doubled}, bnb4(kind, doubled))
@@ -194,13 +148,13 @@ if __name__ == "__main__":
     make("ct-int4-asymmetric",
          *compressed("pack-quantized", num_bits=4, type="int", symmetric=False, strategy="group", group_size=64))
     make("ct-int4-channel", *compressed("pack-quantized", num_bits=4, type="int", symmetric=True, strategy="channel"))
-    make("ct-int3", *compressed("pack-quantized", num_bits=3, type="int", symmetric=False, strategy="group", group_size=32), quantised=FEW)
+    make("ct-int3", *compressed("pack-quantized", num_bits=3, type="int", symmetric=False, strategy="group", group_size=32), quantised=foreign_model.FEW)
     make("ct-int6", *within_words(6, compressed("pack-quantized", num_bits=6, type="int", symmetric=True, strategy="group",
-                                                group_size=64)), quantised=FEW)
-    make("ct-nvfp4", *small_floats("nvfp4-pack-quantized", 4, 16), quantised=FEW)
-    make("ct-mxfp4", *small_floats("mxfp4-pack-quantized", 4, 32), quantised=FEW)
-    make("ct-mxfp6", *small_floats("mxfp6-pack-quantized", 6, 32), quantised=FEW)
-    make("ct-mxfp8", *small_floats("mxfp8-quantized", 8, 32), quantised=FEW)
+                                                group_size=64)), quantised=foreign_model.FEW)
+    make("ct-nvfp4", *small_floats("nvfp4-pack-quantized", 4, 16), quantised=foreign_model.FEW)
+    make("ct-mxfp4", *small_floats("mxfp4-pack-quantized", 4, 32), quantised=foreign_model.FEW)
+    make("ct-mxfp6", *small_floats("mxfp6-pack-quantized", 6, 32), quantised=foreign_model.FEW)
+    make("ct-mxfp8", *small_floats("mxfp8-quantized", 8, 32), quantised=foreign_model.FEW)
     make("ct-int8", *compressed("int-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
     make("ct-int8-packed", *compressed("pack-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
     make("ct-fp8", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="channel"))

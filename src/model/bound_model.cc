@@ -29,8 +29,8 @@ std::string packed_neighbour(const io::Checkpoint& checkpoint, const WeightShape
   constexpr std::string_view kEnd = ".weight";
   for (const std::string& name : weight.names)
     if (name.ends_with(kEnd))
-      for (const char* end : {".weight_packed", ".qweight", ".weight_scale", ".weight_scale_inv",
-                              "_blocks", ".qzeros", ".weight_shape", ".SCB"}) {
+      for (const char* end : {".weight_packed", ".qweight", ".compressed", ".weight_scale",
+                              ".weight_scale_inv", "_blocks", ".qzeros", ".weight_shape", ".SCB"}) {
         std::string packed = name.substr(0, name.size() - kEnd.size()) + end;
         if (checkpoint.find(packed)) return packed;
       }

@@ -1,6 +1,6 @@
 // Checkpoints made with bitsandbytes and compressed-tensors themselves, and in FP8 as DeepSeek-V3's
-// are (scripts/golden/foreign.py): which format each becomes, and its values beside what the
-// package dequantises.
+// are (scripts/golden/foreign.py), and for certain kernels (kernel_layouts.py): which format each
+// becomes, and its values beside what the package dequantises.
 #include <unistd.h>
 
 #include "io/checkpoint/packed_store.h"
@@ -49,7 +49,7 @@ class ForeignPackages : public ::testing::TestWithParam<Case> {
 TEST_P(ForeignPackages, KeepsWhatThePackageMeans) {
   const fs::path store = convert(std::nullopt);
   const io::Checkpoint goldens = io::Checkpoint::open(source() / "expected.safetensors");
-  ASSERT_GE(goldens.tensors().size(), 2u);
+  ASSERT_GE(goldens.tensors().size(), 1u);
   for (const io::TensorEntry& golden : goldens.tensors()) {
     const io::Checkpoint made = io::Checkpoint::open(store);
     ASSERT_NE(made.find(golden.name), nullptr);
@@ -69,6 +69,14 @@ TEST_P(ForeignPackages, KeepsWhatThePackageMeans) {
 TEST_P(ForeignPackages, RunsAsItLies) { expect_runs_as_its_store(source(), convert(std::nullopt)); }
 
 TEST_P(ForeignPackages, StreamsAsItLies) {
+  // How many elements a row has is not known before all bitmasks are read.
+  if (std::string(GetParam().name) == "ct-bitmask") {
+    const BoundModel model = BoundModel::open(source());
+    const EngineInput input =
+        plan_input(model, testing::options_for(testing::greedy_requests({{5, 6}}, 2)));
+    EXPECT_EQ(input.repacked_path, source());
+    return;
+  }
   std::mt19937 random(11);
   EXPECT_GE(expect_streams_as_its_store(source(), convert(std::nullopt), 8, random), 2);
 }
@@ -110,7 +118,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ct-fp8-tensor", "fp8", kBF16}, Case{"ct-fp8-block", "fp8", kBF16},
                       Case{"fp8-block", "fp8", kExact}, Case{"fp8-block-odd", "fp8", kExact},
                       Case{"fp8-ue8m0", "fp8-g32", kExact}, Case{"fp8-e8m0", "fp8-g32", kExact},
-                      Case{"fp8-tensor", "fp8", kExact}, Case{"fp8-rows", "fp8", kExact}),
+                      Case{"fp8-tensor", "fp8", kExact}, Case{"fp8-rows", "fp8", kExact},
+                      Case{"gptq-marlin", "int4-g128", kBF16},
+                      Case{"gptq-marlin-rows", "int4-g", kBF16},
+                      Case{"awq-gemv", "int4-g64", kBF16}, Case{"ct-marlin24", "int4-g128", kBF16},
+                      Case{"ct-marlin24-int8", "int8", kBF16}, Case{"ct-bitmask", "bf16", kExact},
+                      Case{"ct-24-fp8", "fp8", kBF16}, Case{"ct-24-int8", "int8", kBF16}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -396,9 +396,8 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   has(with({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 40}}), "group_size 40");
   has(with({{"quant_method", "aqlm"}}), "aqlm");
   Json settings{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}};
-  for (const auto& [key, value] : {std::pair<const char*, Json>{"checkpoint_format", "marlin"},
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"checkpoint_format", "marlin-2"},
                                    {"format", "bitblas"},
-                                   {"is_marlin_format", true},
                                    {"pack_dtype", "int16"},
                                    {"rotation", "hadamard"},
                                    {"adapter", {{"rank", 8}}}}) {
@@ -406,10 +405,12 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
     changed[key] = value;
     const std::string text = with(changed);
     const bool is_known = std::string(key) != "rotation";  // of others the value is named
-    has(text, value.is_boolean()              ? "Marlin"
-              : value.is_string() && is_known ? value.get<std::string>()
-                                              : key);
+    has(text, value.is_string() && is_known ? value.get<std::string>() : key);
   }
+  Json marlin = settings;
+  marlin["is_marlin_format"] = true;
+  marlin["sym"] = false;
+  has(with(marlin), "Marlin");
   // How the tool searched changes nothing of what is in the file; nor do modules left as they are.
   settings.update({{"damp_percent", 0.01},
                    {"true_sequential", true},

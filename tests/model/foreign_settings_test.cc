@@ -60,9 +60,10 @@ class ForeignSettings : public ::testing::Test {
 };
 
 TEST_F(ForeignSettings, CompressedTensorsOfEveryKindOpen) {
-  for (const char* fixture : {"ct-int4", "ct-int4-asymmetric", "ct-int4-channel", "ct-int8",
-                              "ct-int8-packed", "ct-fp8", "ct-fp8-tensor", "ct-fp8-block",
-                              "ct-int3", "ct-int6", "ct-nvfp4", "ct-mxfp4", "ct-mxfp6", "ct-mxfp8"})
+  for (const char* fixture :
+       {"ct-int4", "ct-int4-asymmetric", "ct-int4-channel", "ct-int8", "ct-int8-packed", "ct-fp8",
+        "ct-fp8-tensor", "ct-fp8-block", "ct-int3", "ct-int6", "ct-nvfp4", "ct-mxfp4", "ct-mxfp6",
+        "ct-mxfp8", "ct-bitmask", "ct-24-fp8", "ct-24-int8", "ct-marlin24", "ct-marlin24-int8"})
     EXPECT_EQ(opening(fixture, PlainJson::object()), "opened") << fixture;
   // As the library writes it today.
   EXPECT_EQ(opening("ct-int4", {{"global_compression_ratio", 1.5},
@@ -92,11 +93,11 @@ TEST_F(ForeignSettings, CompressedTensorsThatAreNotReadAreRefusedByName) {
   refused("ct-int4", weights({{"actorder", "random"}}), "random");
   refused("ct-int4", weights({{"block_structure", "128x128"}}), "block_structure");
   refused("ct-int4", weights({{"rounding", "up"}}), "rounding");
-  for (const char* format : {"marlin-24", "sparse-bitmask", "sparse-24-bitmask", "mxfp4"}) {
+  for (const char* format : {"marlin-2", "sparse", "mxfp4"}) {
     refused("ct-int4", {{"format", format}}, format);
     refused("ct-int4", {{"config_groups", {{"group_0", {{"format", format}}}}}}, format);
   }
-  refused("ct-int4", {{"sparsity_config", {{"format", "sparse-bitmask"}}}}, "sparse");
+  refused("ct-int4", {{"sparsity_config", {{"format", "sparse-4-8"}}}}, "sparse-4-8");
   refused("ct-int4", {{"config_groups", nullptr}}, "config_groups");
   refused("ct-int4",
           {{"config_groups", {{"group_0", {{"output_activations", {{"num_bits", 8}}}}}}}},
@@ -119,6 +120,9 @@ TEST_F(ForeignSettings, TensorsMustBeWhatTheSettingsDeclare) {
   says("ct-nvfp4", weights({{"type", "int"}}), "floats of 4 bits");
   says("ct-fp8", weights({{"type", "int"}}), "floats of 8 bits");
   says("ct-int4", weights({{"symmetric", false}}), "weight_zero_point");
+  says("ct-24-fp8", weights({{"type", "int"}}), "floats of 8 bits");
+  says("ct-24-int8", weights({{"num_bits", 4}}), "integers of 8 bits");
+  says("ct-marlin24", weights({{"num_bits", 8}}), "integers of 4 bits");
 }
 
 TEST_F(ForeignSettings, OlderConfigsKeepTheSettingsUnderAnotherName) {

@@ -10,7 +10,8 @@
 //                    floats: [ceil(rows / R), ceil(cols / C)] of block_structure [R, C]);
 //                    w = scale (q - zero_point)
 //                    X.weight_g_idx i32 [cols] where groups follow activations
-// Floats of 4 and 6 bits, and of 8 with scales of a byte: compressed_floats.cc.
+// Floats of 4 and 6 bits, and of 8 with scales of a byte: compressed_floats.cc. What is stored
+// without zeros: compressed_sparse.cc.
 #include "src/model/foreign/compressed_tensors.h"
 
 #include <fmt/format.h>
@@ -152,12 +153,20 @@ void require_one_of(const ModelConfig& settings, const char* key, const std::str
                   kForeignMend);
 }
 
-// What is left of the library's list: weights that are sparse, and marlin-24.
-const std::initializer_list<std::string_view> kFormats = {
-    "pack-quantized",       "int-quantized",        "naive-quantized",
-    "float-quantized",      "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-    "mxfp6-pack-quantized", "mxfp8-quantized",      "dense",
-    "mixed-precision"};
+// The library's whole list.
+const std::initializer_list<std::string_view> kFormats = {"pack-quantized",
+                                                          "int-quantized",
+                                                          "naive-quantized",
+                                                          "float-quantized",
+                                                          "nvfp4-pack-quantized",
+                                                          "mxfp4-pack-quantized",
+                                                          "mxfp6-pack-quantized",
+                                                          "mxfp8-quantized",
+                                                          "dense",
+                                                          "mixed-precision",
+                                                          "sparse-bitmask",
+                                                          "sparse-24-bitmask",
+                                                          "marlin-24"};
 
 // A group's "weights".
 void read_scheme(const ModelConfig& weights, Schemes& schemes) {
@@ -198,17 +207,19 @@ Schemes read_schemes(const ModelConfig& settings) {
                          kForeignMend);
   if (settings.has("format"))
     require_one_of(settings, "format", settings.text_or("format", ""), kFormats);
-  if (const auto sparsity = settings.object("sparsity_config");
-      sparsity && sparsity->text_or("format", "dense") != "dense")
-    settings.refuse("sparse weights are not read", kForeignMend);
+  const auto sparsity = settings.object("sparsity_config");
+  const std::string sparse_format = sparsity ? sparsity->text_or("format", "dense") : "dense";
+  require_one_of(settings, "sparsity_config", sparse_format,
+                 {"dense", "sparse-bitmask", "sparse-24-bitmask"});
   // Rotations that the model's inputs need while it runs (SpinQuant, QuIP).
   if (const auto transform = settings.object("transform_config");
       transform && !transform->keys().empty())
     settings.refuse("transform_config: rotations of inputs are not read", kForeignMend);
   Schemes schemes;
   const auto groups = settings.object("config_groups");
-  if (!groups || groups->keys().empty())
-    settings.refuse("\"config_groups\" is missing", kForeignMend);
+  const bool has_groups = groups && !groups->keys().empty();
+  if (!has_groups && sparse_format != "dense") return schemes;  // plain, without zeros
+  if (!has_groups) settings.refuse("\"config_groups\" is missing", kForeignMend);
   for (const std::string& name : groups->keys()) {
     const ModelConfig group = *groups->object(name);
     group.require_known({"targets", "weights", "input_activations", "format"}, kForeignMend);
@@ -226,6 +237,10 @@ class CompressedTensors final : public ForeignWeights {
   std::string method() const override { return "compressed-tensors"; }
 
   std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    if (const auto sparse = stem_of(checkpoint_, weight, ".bitmask"))
+      return find_bitmask(PartFinder(checkpoint_, *sparse), weight);
+    if (const auto sparse = stem_of(checkpoint_, weight, ".meta"))
+      return find_marlin24(PartFinder(checkpoint_, *sparse), weight);
     const auto stem = stem_of(checkpoint_, weight, ".weight_scale");
     if (!stem) return std::nullopt;
     const PartFinder parts(checkpoint_, *stem);
@@ -281,6 +296,20 @@ class CompressedTensors final : public ForeignWeights {
       matrix.steps[static_cast<size_t>(layout.zeros)] =
           is_packed ? ForeignMatrix::Step{layout.unit, layout.groups * layout.unit_words * 4}
                     : ForeignMatrix::Step{1, layout.groups};
+  }
+
+  ForeignMatrix find_bitmask(const PartFinder& parts, const WeightShape& weight) const {
+    ForeignMatrix out = bitmask_matrix(parts, weight.rows, weight.cols);
+    if (out.format.is_quantised())
+      require_declared(parts, ".compressed", out.format.encoding == Encoding::kFp8, 8);
+    return out;
+  }
+
+  ForeignMatrix find_marlin24(const PartFinder& parts, const WeightShape& weight) const {
+    ForeignMatrix out = marlin24_matrix(parts, weight.rows, weight.cols);
+    require_declared(parts, ".weight_packed", false,
+                     out.format.encoding == Encoding::kInt8 ? 8 : 4);
+    return out;
   }
 
   void require_declared(const PartFinder& parts, const char* end, bool is_float,

@@ -1,5 +1,6 @@
 #pragma once
-// What the compressed-tensors library stores as small floats, for the reader of its checkpoints.
+// What the compressed-tensors library stores as small floats or without zeros, for the reader of
+// its checkpoints.
 #include <optional>
 
 #include "src/model/foreign/foreign.h"
@@ -17,5 +18,13 @@ std::optional<CompressedFloat> compressed_float_of(const PartFinder& parts);
 /// values exactly; NVFP4 as bf16. Errors: kFile when its tensors are missing or do not fit.
 ForeignMatrix compressed_float_matrix(CompressedFloat kind, const PartFinder& parts, int64_t rows,
                                       int64_t cols);
+
+/// A matrix of which a bitmask says which elements are stored, "X.bitmask" and "X.compressed":
+/// plain, fp8 or int8. Errors: kFile when its tensors are missing or do not fit.
+ForeignMatrix bitmask_matrix(const PartFinder& parts, int64_t rows, int64_t cols);
+
+/// A matrix of marlin-24, with two of every four elements: int4 or int8, as long as a dense one.
+/// Errors likewise.
+ForeignMatrix marlin24_matrix(const PartFinder& parts, int64_t rows, int64_t cols);
 
 }  // namespace sluice

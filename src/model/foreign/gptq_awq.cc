@@ -8,12 +8,18 @@
 //         than the zero unless checkpoint_format is gptq_v2)
 //         X.scales  f16 [groups, rows];  w = scale (q - zero)
 //   GPTQ  X.g_idx   i32 [cols], the group of each column; with desc_act groups are no neighbours
+// and for other kernels
+//   AWQ's gemv  X.qweight i32 [rows, cols / 8] and X.qzeros i32 [rows, W], codes in order,
+//               X.scales f16 [rows, 8 W], 8 W the groups and what fills them up
+//   Marlin      GPTQ X.B and X.s, AWQ X.qweight and X.scales: marlin.h
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
+#include "src/model/foreign/marlin.h"
 
 namespace sluice {
 
@@ -235,6 +241,106 @@ class PackedWeights final : public ForeignWeights {
   const io::Checkpoint& checkpoint_;
 };
 
+// Rows of codes that lie together (AWQ's gemv).
+class RowDecoder final : public ForeignDecoder {
+ public:
+  struct Layout {
+    int64_t cols = 0, group = 0, ours = 0;
+    int64_t zero_words = 0;  // of a row
+  };
+  RowDecoder(const Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {}
+
+  void values(int64_t row, float* out) const override {
+    for (int64_t col = 0; col < layout_.cols; ++col) {
+      const int64_t group = col / layout_.group;
+      out[col] =
+          scale_of(row, group) *
+          (static_cast<float>(code(parts_[0], row, layout_.cols / 8, col)) - zero_of(row, group));
+    }
+  }
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+             float& zero_out) const override {
+    for (int64_t i = 0; i < layout_.ours; ++i)
+      out[i] =
+          static_cast<uint8_t>(code(parts_[0], row, layout_.cols / 8, group * layout_.ours + i));
+    return scale(row, group, scale_out, zero_out);
+  }
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
+    const int64_t theirs = group * layout_.ours / layout_.group;
+    scale_out = scale_of(row, theirs);
+    zero_out = zero_of(row, theirs);
+    return true;
+  }
+  std::optional<CodeWords> words() const override {
+    return CodeWords{parts_[0].data(), layout_.cols / 2, 4, WordOrder::kNibbles};
+  }
+
+ private:
+  static uint32_t code(std::span<const std::byte> words, int64_t row, int64_t row_words,
+                       int64_t at) {
+    return element<uint32_t>(words, row * row_words + at / 8) >> (at % 8 * 4) & 15;
+  }
+  float zero_of(int64_t row, int64_t group) const {
+    return static_cast<float>(code(parts_[1], row, layout_.zero_words, group));
+  }
+  float scale_of(int64_t row, int64_t group) const {
+    return f16_to_f32(element<uint16_t>(parts_[2], row * layout_.zero_words * 8 + group));
+  }
+
+  Layout layout_;
+  const ForeignBytes& parts_;
+};
+
+// AWQ for its gemv kernel, and GPTQ or AWQ for Marlin's.
+class KernelWeights final : public ForeignWeights {
+ public:
+  enum class Kernel : uint8_t { kGemv, kMarlinGptq, kMarlinAwq };
+  KernelWeights(Kernel kernel, int64_t group, const io::Checkpoint& checkpoint)
+      : kernel_(kernel), group_(group), checkpoint_(checkpoint) {}
+
+  std::string method() const override { return kernel_ == Kernel::kMarlinGptq ? "GPTQ" : "AWQ"; }
+  std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    const bool is_gptq = kernel_ == Kernel::kMarlinGptq;
+    const auto stem = stem_of(checkpoint_, weight, is_gptq ? ".B" : ".qweight");
+    if (!stem) return std::nullopt;
+    const PartFinder parts(checkpoint_, *stem);
+    if (kernel_ == Kernel::kGemv) return row_matrix(parts, weight.rows, weight.cols);
+    return marlin_matrix(parts, is_gptq ? ".B" : ".qweight", is_gptq ? ".s" : ".scales",
+                         weight.rows, weight.cols, group_);
+  }
+
+ private:
+  ForeignMatrix row_matrix(const PartFinder& parts, int64_t rows, int64_t cols) const {
+    const auto ours = group_within(group_, cols);
+    if (!ours)
+      parts.refuse(".qweight", fmt::format("is of {} x {} in groups of {}: groups are whole "
+                                           "multiples of 32 columns, and divide the row",
+                                           rows, cols, group_));
+    RowDecoder::Layout layout{cols, group_ > 0 ? group_ : cols, *ours};
+    const io::TensorEntry* zeros = parts.look(".qzeros");
+    const int64_t groups = cols / layout.group;
+    if (zeros && zeros->shape.size() == 2)
+      layout.zero_words = std::max(zeros->shape[1], (groups + 7) / 8);
+    ForeignMatrix out;
+    out.rows = rows;
+    out.cols = cols;
+    out.format = {Encoding::kInt4, DType::kBF16, *ours};
+    out.parts = {parts.need(".qweight", {DType::kI32}, {rows, cols / 8}),
+                 parts.need(".qzeros", {DType::kI32}, {rows, layout.zero_words}),
+                 parts.need(".scales", {DType::kF16}, {rows, layout.zero_words * 8})};
+    out.decoder = [layout](const ForeignBytes& bytes, const ForeignRun&) {
+      return std::make_unique<RowDecoder>(layout, bytes);
+    };
+    out.cut = ForeignMatrix::Cut::kRows;
+    out.steps = {{1, cols / 2}, {1, layout.zero_words * 4}, {1, layout.zero_words * 16}};
+    return out;
+  }
+
+  Kernel kernel_;
+  int64_t group_;
+  const io::Checkpoint& checkpoint_;
+};
+
 int64_t read_group(const ModelConfig& settings) {
   const int64_t group = settings.integer_or("group_size", 128, -1, 1 << 20);
   if (group != -1 && (group < 32 || group % 32 != 0))
@@ -260,13 +366,27 @@ void require_gptq_settings(const ModelConfig& settings) {
        "meta", "quantizer", "version", "model_name_or_path", "model_file_base_name"},
       kForeignMend);
   for (const char* key : {"checkpoint_format", "format"})
-    if (const std::string form = settings.text_or(key, "gptq"); form != "gptq" && form != "gptq_v2")
-      settings.refuse(fmt::format("{} \"{}\" is not read, only gptq and gptq_v2", key, form),
-                      kForeignMend);
-  if (settings.boolean_or("is_marlin_format", false))
-    settings.refuse("weights packed for Marlin are not read", kForeignMend);
+    if (const std::string form = settings.text_or(key, "gptq");
+        form != "gptq" && form != "gptq_v2" && form != "marlin")
+      settings.refuse(
+          fmt::format("{} \"{}\" is not read, only gptq, gptq_v2 and marlin", key, form),
+          kForeignMend);
   if (const std::string type = settings.text_or("pack_dtype", "int32"); type != "int32")
     settings.refuse(fmt::format("codes packed in {} are not read, only int32", type), kForeignMend);
+}
+
+bool is_for_marlin(const ModelConfig& settings) {
+  return settings.boolean_or("is_marlin_format", false) ||
+         settings.text_or("checkpoint_format", settings.text_or("format", "")) == "marlin";
+}
+
+// What that kernel can multiply, so that nothing else is packed for it.
+void require_marlin(const ModelConfig& settings) {
+  const int64_t bits = settings.integer_or("bits", 4, 1, 64);
+  if (bits != 4 || !settings.boolean_or("sym", true) || settings.boolean_or("zero_point", false) ||
+      settings.has("dynamic"))
+    settings.refuse("packed for Marlin, and not all of 4 bits with zeros in the middle",
+                    kForeignMend);
 }
 
 int64_t read_bits(const ModelConfig& settings, int64_t otherwise) {
@@ -308,6 +428,11 @@ std::vector<ModuleRule> read_rules(const ModelConfig& settings, const Packing& p
 std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
                                              const io::Checkpoint& checkpoint) {
   require_gptq_settings(settings);
+  if (is_for_marlin(settings)) {
+    require_marlin(settings);
+    return std::make_unique<KernelWeights>(KernelWeights::Kernel::kMarlinGptq, read_group(settings),
+                                           checkpoint);
+  }
   Packing packing;
   packing.zeros_are_one_less =
       settings.text_or("checkpoint_format", settings.text_or("format", "gptq")) != "gptq_v2";
@@ -325,13 +450,21 @@ std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
       {"quant_method", "bits", "group_size", "version", "zero_point", "modules_to_not_convert",
        "backend", "do_fuse", "modules_to_fuse", "fuse_max_seq_len", "exllama_config"},
       kForeignMend);
-  Packing packing;
-  packing.is_awq = true;
-  if (const std::string version = settings.text_or("version", "gemm");
-      version != "gemm" && version != "GEMM")
-    settings.refuse(fmt::format("AWQ version {} is not read, only gemm", version), kForeignMend);
   if (const int64_t bits = settings.integer_or("bits", 4, 1, 64); bits != 4)
     settings.refuse(fmt::format("{} bits: 4 are read", bits), kForeignMend);
+  std::string version = settings.text_or("version", "gemm");
+  std::transform(version.begin(), version.end(), version.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  using Kernel = KernelWeights::Kernel;
+  if (version == "marlin") require_marlin(settings);
+  if (version == "marlin" || version == "gemv")
+    return std::make_unique<KernelWeights>(version == "gemv" ? Kernel::kGemv : Kernel::kMarlinAwq,
+                                           read_group(settings), checkpoint);
+  if (version != "gemm")
+    settings.refuse(fmt::format("AWQ version {} is not read, only gemm, gemv and marlin", version),
+                    kForeignMend);
+  Packing packing;
+  packing.is_awq = true;
   packing.group = read_group(settings);
   return std::make_unique<PackedWeights>(packing, std::vector<ModuleRule>(), checkpoint);
 }
