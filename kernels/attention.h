@@ -33,6 +33,9 @@ struct AttentionShape {
   /// [num_heads], where the shape is used: scores get slope times the key's position less the
   /// query's (ALiBi, arXiv:2108.12409); null: nothing.
   const float* slopes = nullptr;
+  /// With slopes: slope times the key's position is rounded to bf16, and it less slope times the
+  /// query's added before q k is scaled (Falcon's, transformers' modeling_falcon.py). On the CPU.
+  bool rounds_slopes = false;
   /// [num_heads], where the shape is used: a score that each head has beside those of positions,
   /// with a value of zeros (attention sinks, gpt-oss): out = sum e^s v / (sum e^s + e^sink), and
   /// lse counts it too; null: none.

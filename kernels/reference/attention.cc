@@ -163,7 +163,12 @@ std::vector<double> attention_scores(const AttentionShape& shape, const Attentio
       score += double{q[static_cast<size_t>(d)]} * key[static_cast<size_t>(d)];
     score *= shape.scale;
     if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
-    if (shape.slopes) score += double{shape.slopes[head]} * static_cast<double>(p - position);
+    if (shape.slopes && shape.rounds_slopes)
+      score += double{shape.scale} *
+               (double{bf16_to_f32(f32_to_bf16(shape.slopes[head] * static_cast<float>(p)))} -
+                double{shape.slopes[head]} * static_cast<double>(position));
+    else if (shape.slopes)
+      score += double{shape.slopes[head]} * static_cast<double>(p - position);
     scores.push_back(score);
   }
   return scores;

@@ -138,7 +138,8 @@ struct ModelShape {
   int64_t experts_per_token = 1;  ///< of these, how many a token goes to
   int64_t workspace_columns =
       0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
-  int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
+  int64_t kept_columns = 0;    ///< of these, what a sublayer keeps across its attention, at most
+  bool rounds_slopes = false;  ///< ALiBi's (kernels/attention.h)
   int64_t carried_columns =
       0;             ///< f32 that a token has beside the residual stream in all sublayers
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty

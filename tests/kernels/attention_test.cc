@@ -299,13 +299,18 @@ TEST(Attention, AgreesWithTheReferenceOnCappedAndSlopedScores) {
          {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8),
           KvFormat(KvEncoding::kInt4), kInt8KeysInt4Values})
       for (const auto& [heads, kv_heads, dim] : {std::array{4, 2, 64}, {3, 3, 20}, {8, 1, 32}})
-        for (const auto& [cap, is_sloped, window] :
-             {std::tuple{0.7f, false, 0}, {2.0f, true, 40}, {0.0f, true, 0}, {50.0f, false, 3}})
+        for (const auto& [cap, is_sloped, window, is_rounded] : {std::tuple{0.7f, false, 0, false},
+                                                                 {2.0f, true, 40, false},
+                                                                 {0.0f, true, 0, false},
+                                                                 {50.0f, false, 3, false},
+                                                                 {0.0f, true, 0, true},
+                                                                 {3.0f, true, 40, true}})
           for (const float sparsity : {1.0f, 0.3f}) {
             if (is_left_to_release(number++)) continue;
             AttentionShape shape = make_shape(heads, kv_heads, dim, 16, format, window);
             shape.soft_cap = cap;
             if (is_sloped) shape.slopes = slopes.data();
+            shape.rounds_slopes = is_rounded;
             shape.sparsity = sparsity;
             shape.sparse_positions = 150;
             compare(shape, {{1, 1}, {150, 1}, {64, 1}, {130, 20}, {40, 40}}, 95, 0.5f);

@@ -206,7 +206,6 @@ TEST(Decoder, SizesThatAreNullFollowFromOthers) {
 
 TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
   const std::pair<Json, const char*> cases[] = {
-      {decoder("falcon", {{"alibi", true}}), "ALiBi"},
       {decoder("phi", {{"qk_layernorm", true}}), "norms"},
       {decoder("gemma2", {{"use_bidirectional_attention", true}}), "ahead"},
       {decoder("gemma2", {{"attn_logit_softcapping", -1}}), "attn_logit_softcapping"},

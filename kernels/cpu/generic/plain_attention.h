@@ -208,14 +208,22 @@ inline VisibleRange visible_range(const AttentionShape& shape, int32_t position,
   return {first, last};
 }
 
-// What heads do to scaled scores of positions from `first` on, as counted from the query's
+// What heads do to scaled scores of positions from `first` on, of a query at `position`
 // (AttentionShape): near keys have small distances, so nothing is lost however long the context.
-inline void adjust_scores(const AttentionShape& shape, int head, int32_t first, float* scores,
-                          int count) {
+inline void adjust_scores(const AttentionShape& shape, int head, int32_t position, int32_t first,
+                          float* scores, int count) {
   if (shape.soft_cap > 0) soft_cap_range(scores, shape.soft_cap, count);
   if (!shape.slopes) return;
   const float slope = shape.slopes[head];
-  for (int t = 0; t < count; ++t) scores[t] += slope * static_cast<float>(first + t);
+  if (shape.rounds_slopes) {
+    const float own = slope * static_cast<float>(position);
+    for (int t = 0; t < count; ++t) {
+      const float rounded = bf16_to_f32(f32_to_bf16(slope * static_cast<float>(first + t)));
+      scores[t] += shape.scale * (rounded - own);
+    }
+    return;
+  }
+  for (int t = 0; t < count; ++t) scores[t] += slope * static_cast<float>(first + t - position);
 }
 
 inline void soften(const AttentionShape& shape, const AttentionSequence& sequence,
@@ -225,7 +233,7 @@ inline void soften(const AttentionShape& shape, const AttentionSequence& sequenc
   for (int r = 0; r < tile.rows; r += group, ++position) {
     const auto [first, last] = visible_range(shape, position, begin, count);
     for (int i = 0; i < group; ++i) {
-      adjust_scores(shape, item.kv_head * group + i, begin - position,
+      adjust_scores(shape, item.kv_head * group + i, position, begin,
                     tile.scores + (r + i) * kAttentionChunk, kAttentionChunk);
       soften_row(tile, r + i, first, last);
     }

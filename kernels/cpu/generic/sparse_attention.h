@@ -209,7 +209,7 @@ void attend_highest(const AttentionShape& shape, const AttentionSequence& sequen
   const int group = shape.num_heads / shape.num_kv_heads;
   for (int r = 0; r < tile.rows; ++r) {
     const int32_t position = sequence.first_position + item.token_begin + r / group;
-    adjust_scores(shape, item.kv_head * group + r % group, item.position_begin - position,
+    adjust_scores(shape, item.kv_head * group + r % group, position, item.position_begin,
                   tile.all + int64_t{r} * tile.all_stride, total);
     const auto [first, last] = visible_range(shape, position, item.position_begin, total);
     keep_highest(shape, tile, r, first, last, total);

@@ -38,6 +38,10 @@ void require_kv(const ModelShape& model, const KvFormat& kv) {
 std::optional<Refusal> gpu_refusal(const kernels::AttentionShape& attention) {
   if (attention.sparsity < 1)
     return Refusal{"sparse attention is for the CPU so far", "leave `attention_sparsity` out"};
+  if (attention.rounds_slopes)
+    return Refusal{
+        "positions by slopes that are rounded to bf16 (Falcon RW) are for the CPU so far",
+        "run it on the CPU: `device` cpu"};
   const int most = attention.has_values ? kMostGpuHead : kMostGpuLatentRow;
   if (attention.head_dim <= most) return std::nullopt;
   return Refusal{

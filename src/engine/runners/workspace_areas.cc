@@ -98,6 +98,7 @@ AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, in
                       kv, static_cast<int>(group.state.window), static_cast<float>(sparsity),
                       static_cast<int>(context_tokens)});
     shapes.back().is_chunked = group.state.is_chunked;
+    shapes.back().rounds_slopes = model.rounds_slopes;
     shapes.back().has_values = !group.state.is_latent();
     shapes.back().value_begin = static_cast<int>(group.state.key_columns);
   }

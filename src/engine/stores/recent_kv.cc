@@ -125,9 +125,9 @@ void attend_with_recent(const kernels::AttentionShape& packed,
     if (far.empty()) continue;
     kernels::attention(older, far, attention_scratch.data(), most_scratch);
     // They have attended as if they stood `tokens` nearer.
+    const float moved = static_cast<float>(tokens) * (packed.rounds_slopes ? packed.scale : 1);
     if (packed.slopes)
-      for (int64_t i = 0; i < rows * heads; ++i)
-        other_lse[i] -= packed.slopes[i % heads] * static_cast<float>(tokens);
+      for (int64_t i = 0; i < rows * heads; ++i) other_lse[i] -= packed.slopes[i % heads] * moved;
     for (const Step& step : steps) {
       const int32_t first = step.sequence->attention.first_position + step.begin;
       const int64_t skipped = std::max<int64_t>(0, tokens - first);

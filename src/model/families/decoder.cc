@@ -512,6 +512,9 @@ class Decoder final : public FamilyModel {
     const bool has_rope = !traits_.has_alibi && !traits_.has_positions;
     if (has_rope && traits_.ropes.empty()) traits_.ropes.push_back(read_rope(config, s.head_dim));
     if (traits_.has_alibi) slopes_ = alibi_slopes(s.num_heads);
+    s.rounds_slopes = traits_.rounds_slopes;
+    if (traits_.rounds_slopes)
+      for (float& slope : slopes_) slope = bf16_to_f32(f32_to_bf16(slope));
     if (traits_.layers.empty())
       traits_.layers.assign(static_cast<size_t>(s.num_layers),
                             {traits_.sliding_window, has_rope ? 0 : -1});

@@ -213,6 +213,7 @@ struct DecoderTraits {
   std::vector<DecoderLayer> layers;  ///< empty: alike, with `sliding_window` and the first rope
   int64_t sliding_window = 0;        ///< 0: none
   bool has_alibi = false;            ///< and no rope
+  bool rounds_slopes = false;        ///< ALiBi's, to bf16 (kernels/attention.h)
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
   bool divides_by_layer = false;     ///< scores, by 1 in the first layer, by 2 in the second

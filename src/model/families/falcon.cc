@@ -1,5 +1,5 @@
 // Falcon 7B, 11B, 40B and 180B: attention and MLP side by side, q, k and v in groups of heads that
-// share a KV head. Those with ALiBi (RW) round it to bf16, which is not done here.
+// share a KV head. Falcon RW: one behind the other, positions by ALiBi, which is rounded to bf16.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/gguf_decoder.h"
@@ -9,8 +9,7 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_falcon(const ModelConfig& config) {
-  if (config.boolean_or("alibi", false))
-    config.refuse("positions are ALiBi's", "Falcon models with rotary positions are read");
+  const bool has_alibi = config.boolean_or("alibi", false);
   const bool is_new = config.boolean_or("new_decoder_architecture", false);
   const bool is_parallel = is_new || config.boolean_or("parallel_attn", true);
   const bool has_bias = config.boolean_or("bias", false);
@@ -28,7 +27,9 @@ std::unique_ptr<FamilyModel> make_falcon(const ModelConfig& config) {
                        .has_mlp_bias = has_bias,
                        .fused = read_qkv_order(config),
                        .is_gated = false,
-                       .activation = read_activation(config, "activation", "gelu")};
+                       .activation = read_activation(config, "activation", "gelu"),
+                       .has_alibi = has_alibi,
+                       .rounds_slopes = has_alibi};
   const auto key = [&](const char* name, const char* older) {
     return config.has(name) ? name : older;
   };
