@@ -10,8 +10,9 @@ import os
 import re
 import sys
 
+import kernel_budget
+
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-TABLE = os.path.join(ROOT, "docs/gpu/kernel-budget.tsv")
 PAGE = os.path.join(ROOT, "docs/gpu/expected-share.md")
 KIB = 1024
 LONG_READS = 0.92  # of the nominal rate
@@ -40,9 +41,7 @@ ROWS = {"1": "1 to 8", "2": "9 to 16", "4": "17 to 32", "8": "33 to 64"}
 
 def budget():
     """{(kernel, sm): (instructions of the loop, instructions a KiB, blocks, bytes under way)}."""
-    with open(TABLE, encoding="utf-8") as lines:
-        rows = [line.rstrip("\n").split("\t") for line in list(lines)[2:]]
-    return {(row[1], row[2]): (int(row[8]), int(row[9]), int(row[10]), int(row[11])) for row in rows}
+    return {(kernel, sm): figures[5:9] for (_, kernel, sm), figures in kernel_budget.read_table()[1].items()}
 
 
 def weights_of_kib(encoding, run):

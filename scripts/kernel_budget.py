@@ -146,13 +146,18 @@ def measure(compiler, sources, archs, nvdisasm):
 
 
 def read_table():
+    """nvcc's version and {(source, kernel, sm): figures}. A source or kernel that is empty is the line's above."""
     if not os.path.exists(TABLE):
         return None, {}
     with open(TABLE, encoding="utf-8") as lines:
         version = next(lines).split()[-1]
         next(lines)
-        rows = [line.rstrip("\n").split("\t") for line in lines]
-    return version, {(row[0], row[1], row[2]): tuple(map(int, row[3:])) for row in rows}
+        table, source, kernel = {}, "", ""
+        for line in lines:
+            row = line.rstrip("\n").split("\t")
+            source, kernel = row[0] or source, row[1] or kernel
+            table[source, kernel, row[2]] = tuple(map(int, row[3:]))
+    return version, table
 
 
 def digest(source):
@@ -220,8 +225,11 @@ def main():
         with open(TABLE, "w", encoding="utf-8") as out:
             out.write(f"Written by scripts/kernel_budget.py --update with nvcc {release(compiler)}\n")
             out.write("\t".join(("source", "kernel", "sm") + COLUMNS) + "\n")
-            for key in sorted(table):
-                out.write("\t".join(key + tuple(map(str, table[key]))) + "\n")
+            above = ("", "")
+            for source, kernel, arch in sorted(table):
+                shown = ("" if source == above[0] else source, "" if (source, kernel) == above else kernel, arch)
+                out.write("\t".join(shown + tuple(map(str, table[source, kernel, arch]))) + "\n")
+                above = (source, kernel)
         if arguments.archs == ARCHS:
             write_digests(sources)
     elif version == release(compiler) and not arguments.only_compile:

@@ -209,7 +209,7 @@ def make_mixed(name, seed, head, layers, odd=(), blocks=random_blocks):
         rows = rows_of.get(part, vocabulary if "layers" not in name else 256)
         cols = 64 if part == "o_proj" else 256
         if kind == T.F16:
-            raw = rng.normal(0, 0.05, (rows, cols)).astype(np.float16)
+            raw = (np.round(rng.normal(0, 0.05, (rows, cols)) * 64) / 64).astype(np.float16)
             values = raw.astype(np.float32)
             out.add_tensor(gguf_name(name), raw)
         else:

@@ -470,7 +470,7 @@ def make_experts():
     def stack(layer, part, kind, rows, cols):
         name = f"blk.{layer}.ffn_{part}_exps.weight"
         if kind == T.F16:
-            raw = rng.normal(0, 0.05, (experts, rows, cols)).astype(np.float16)
+            raw = (np.round(rng.normal(0, 0.05, (experts, rows, cols)) * 64) / 64).astype(np.float16)
             values = raw.astype(np.float32)
             out.add_tensor(name, raw)
         else:
@@ -486,7 +486,7 @@ def make_experts():
 
     def plain(name, *shape):  # of few bits, which packs keep in little room
         values = rng.normal(0, 1 / shape[-1] ** 0.5, shape)
-        out.add_tensor(name, (np.round(values * 256) / 256).astype(np.float16))
+        out.add_tensor(name, (np.round(values * 32) / 32).astype(np.float16))
 
     def vector(name, size):
         out.add_tensor(name, rng.uniform(0.5, 1.5, size).astype(np.float32))

@@ -30,12 +30,14 @@ struct Row {
 std::vector<Row> rows_of(const std::string& kernel) {
   std::ifstream file(std::string(SLUICE_FIXTURES) + "/../../docs/gpu/kernel-budget.tsv");
   std::vector<Row> out;
+  std::string name;  // a kernel that is empty is the line's above
   for (std::string line; std::getline(file, line);) {
     std::vector<std::string> cells;
     std::istringstream text(line);
     for (std::string cell; std::getline(text, cell, '\t');) cells.push_back(cell);
-    if (cells.size() == 12 && cells[1].rfind(kernel + "<", 0) == 0)
-      out.push_back({cells[1], cells[2], std::stoi(cells[10])});
+    if (cells.size() != 12) continue;
+    if (!cells[1].empty()) name = cells[1];
+    if (name.rfind(kernel + "<", 0) == 0) out.push_back({name, cells[2], std::stoi(cells[10])});
   }
   return out;
 }
