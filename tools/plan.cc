@@ -13,6 +13,7 @@
 
 #include "policy/flexgen/flexgen.h"
 #include "policy/simulator.h"
+#include "src/app/buying.h"
 #include "src/app/node_rates.h"
 #include "src/app/plan_html.h"
 #include "src/app/plan_report.h"
@@ -27,214 +28,13 @@
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
+#include "tools/plan_buying.h"
+#include "tools/plan_question.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
 
 namespace {
-struct PlanFlags {
-  std::string model, hardware, device_memory, host_memory, disk_memory, prompt = "512",
-                                                                        fresh = "32";
-  std::string cost_model = "ours", html;
-  std::string objective = "throughput", policy_file, output_policy, kv_dtype, weights;
-  std::vector<double> percent;
-  std::vector<std::string> sweeps, allow, nodes;
-  int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
-  std::optional<int64_t> gpu;
-  std::string device;
-  double latency_bound = 0, attention_sparsity = 1;
-  bool json = false, list_models = false, no_lifts = false, simulate_all = false;
-  bool is_gpu_direct = false;
-};
-
-// "512", or "300:1024" for mean and longest.
-void parse_length(const std::string& text, const char* flag, double& mean, int64_t& longest) {
-  const size_t colon = text.find(':');
-  const auto number = [&](const std::string& part) {
-    char* end = nullptr;
-    const double value = std::strtod(part.c_str(), &end);
-    if (part.empty() || *end != '\0' || !(value >= 1 && value <= 1e7))
-      throw Error(ErrorKind::kUser, fmt::format("{}: \"{}\" is no length", flag, text),
-                  "write tokens, or mean:longest, as 512 or 300:1024");
-    return value;
-  };
-  mean = number(text.substr(0, colon));
-  longest = static_cast<int64_t>(
-      std::llround(colon == std::string::npos ? mean : number(text.substr(colon + 1))));
-  if (static_cast<double>(longest) < mean)
-    throw Error(ErrorKind::kUser,
-                fmt::format("{}: the longest of \"{}\" is below the mean", flag, text),
-                "write mean:longest");
-}
-
-int64_t budget(const std::string& text, const char* flag) {
-  if (text.empty()) return 0;
-  const int64_t bytes = parse_bytes(text, flag);
-  if (bytes <= 0)
-    throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, text),
-                "write a size such as 16GiB");
-  return bytes;
-}
-
-policy::Profile machine_of(const PlanFlags& flags, const std::stop_token& stop) {
-  if (!flags.hardware.empty() && flags.hardware != "this") return find_profile(flags.hardware);
-  MeasureOptions options;
-  options.quick = true;
-  options.cancel = stop;
-  options.progress = [](std::string_view what) {
-    std::fprintf(stderr, "sluice: no profile of this machine yet: measuring %.*s\n",
-                 static_cast<int>(what.size()), what.data());
-  };
-  return load_or_measure(options, [](std::string_view line) {
-    std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-  });
-}
-
-// The machine with the device that --gpu names, or without any.
-policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop) {
-  policy::Profile machine = machine_of(flags, stop);
-  if (flags.device.empty()) return flags.gpu ? machine.with_device(*flags.gpu) : machine;
-  machine.device.reset();
-  machine.more_devices.clear();
-  return machine;
-}
-
-struct Question {
-  ModelShape model;
-  std::shared_ptr<const BoundModel> packed;  // whose shape that is, if another tool packed it
-  policy::Profile profile;
-  app::PlanQuestion asked;
-  std::optional<policy::Policy> policy;  // to evaluate, instead of searching
-};
-
-policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy& start) {
-  policy::SearchConstraints out;
-  if (!flags.policy_file.empty() && !flags.percent.empty())
-    throw Error(ErrorKind::kUser, "--policy and --percent both say where things go",
-                "give one of them");
-  if (!flags.policy_file.empty()) return out;  // nothing is searched for
-  if (!flags.percent.empty()) {
-    std::array<double, 6> percent{};
-    std::copy_n(flags.percent.begin(), 6, percent.begin());
-    policy::apply_percent(start, percent);
-    out.weights = start.weights;
-    out.kv = start.kv;
-    out.activations = start.activations;
-  }
-  if (flags.micro_batch > 0) out.micro_batch_sequences = flags.micro_batch;
-  if (flags.micro_batches > 0) out.micro_batches = flags.micro_batches;
-  return out;
-}
-
-// The policy of --policy, with the block of the flags beside it.
-std::optional<policy::Policy> given_policy(const PlanFlags& flags) {
-  if (flags.policy_file.empty()) return std::nullopt;
-  policy::Policy out =
-      policy::parse_policy(read_text(flags.policy_file, kMostSettingsBytes), flags.policy_file);
-  if (flags.micro_batch > 0) out.micro_batch_sequences = flags.micro_batch;
-  if (flags.micro_batches > 0) out.micro_batches = flags.micro_batches;
-  return out;
-}
-
-void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
-  q.model = app::planning_model(flags.model);
-  if (!flags.weights.empty())
-    q.model.set_weights(weight_format_argument(flags.weights, "--weights"));
-  q.profile = hardware_of(flags, stop);
-  app::PlanQuestion& asked = q.asked;
-  asked.model = &q.model;
-  if (flags.weights.empty()) q.packed = app::planning_checkpoint(flags.model);
-  asked.packed = q.packed.get();
-  asked.profile = &q.profile;
-  if (!flags.device_memory.empty() && !q.profile.device)
-    throw Error(ErrorKind::kUser, "--gpu-mem: this machine has no device",
-                "leave it out, or choose a --hardware with one (sluice profile --list)");
-  asked.device_bytes = budget(flags.device_memory, "--gpu-mem");
-  asked.host_bytes = budget(flags.host_memory, "--cpu-mem");
-  asked.disk_bytes = budget(flags.disk_memory, "--disk-mem");
-  asked.has_file =
-      (flags.hardware.empty() || flags.hardware == "this") && app::names_files(flags.model);
-  parse_length(flags.prompt, "--prompt-len", asked.job.prompt_tokens, asked.job.max_prompt_tokens);
-  parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
-  asked.constraints = constraints_of(flags, asked.start);
-  q.policy = given_policy(flags);
-  if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_kv_format(flags.kv_dtype);
-  asked.attention_sparsity = flags.attention_sparsity;
-  if (flags.is_gpu_direct && !q.profile.device)
-    throw Error(ErrorKind::kUser, "--gpu-direct: this machine has no device",
-                "leave it out, or choose a --hardware with one (sluice profile --list)");
-  asked.disk_reaches_device = flags.is_gpu_direct;
-  asked.objective = flags.objective == "latency"   ? policy::Objective::kLatency
-                    : flags.objective == "bounded" ? policy::Objective::kThroughputUnderLatency
-                                                   : policy::Objective::kThroughput;
-  asked.latency_bound_seconds = flags.latency_bound;
-  if (flags.latency_bound < 0)
-    throw Error(ErrorKind::kUser, "--latency-bound is negative", "write seconds");
-  const int64_t block = flags.micro_batch * std::max<int64_t>(flags.micro_batches, 1);
-  asked.job.sequences = flags.sequences != 0                             ? flags.sequences
-                        : asked.objective == policy::Objective::kLatency ? 1
-                        : block > 0                                      ? block
-                        : q.policy ? q.policy->block_sequences()
-                                   : 256;
-}
-
-// One "what=value" of a sweep applied to a question.
-void apply(const std::string& what, const std::string& value, Question& q) {
-  const auto rate = [&](policy::Figure& figure) {
-    char* end = nullptr;
-    const double number = std::strtod(value.c_str(), &end);
-    const std::string unit = end;
-    const double scale = unit == "GB/s" ? 1e9 : unit == "MB/s" ? 1e6 : unit.empty() ? 1 : 0;
-    if (!(number * scale > 0))
-      throw Error(ErrorKind::kUser, fmt::format("--sweep {}: \"{}\" is no rate", what, value),
-                  "write 2GB/s");
-    figure.value = number * scale;
-  };
-  const auto need = [&](bool is_there, const char* part) {
-    if (!is_there)
-      throw Error(ErrorKind::kUser, fmt::format("--sweep {}: this machine has no {}", what, part),
-                  "leave it out, or choose another --hardware (sluice profile --list)");
-  };
-  const auto need_device = [&] { need(q.profile.device.has_value(), "device"); };
-  const auto length = [&](double& mean, int64_t& longest) {
-    parse_length(value, "--sweep", mean, longest);
-  };
-  if (what == "gpu-mem") {
-    need_device();
-    q.asked.device_bytes = budget(value, "--sweep gpu-mem");
-  } else if (what == "cpu-mem") {
-    q.asked.host_bytes = budget(value, "--sweep cpu-mem");
-  } else if (what == "disk-mem") {
-    need(!q.profile.disks.empty(), "disk");
-    q.asked.disk_bytes = budget(value, "--sweep disk-mem");
-  } else if (what == "disk-read") {
-    need(!q.profile.disks.empty(), "disk");
-    for (policy::Disk& disk : q.profile.disks) {
-      const double mixed = disk.mixed_read.value / disk.read.value;
-      const double busy = disk.busy_read.value / disk.read.value;
-      rate(disk.read);
-      disk.mixed_read.value = disk.read.value * mixed;
-      disk.busy_read.value = disk.read.value * busy;
-    }
-  } else if (what == "h2d") {
-    need_device();
-    rate(q.profile.link.to_device);
-  } else if (what == "d2h") {
-    need_device();
-    rate(q.profile.link.to_host);
-  } else if (what == "prompt-len") {
-    length(q.asked.job.prompt_tokens, q.asked.job.max_prompt_tokens);
-  } else if (what == "gen-len") {
-    length(q.asked.job.new_tokens, q.asked.job.max_new_tokens);
-  } else if (what == "sequences" || what == "batch") {
-    double mean = 0;
-    length(mean, q.asked.job.sequences);
-  } else {
-    throw Error(ErrorKind::kUser, fmt::format("--sweep {}: not something to sweep", what),
-                "gpu-mem, cpu-mem, disk-mem, disk-read, h2d, d2h, prompt-len, gen-len, sequences");
-  }
-}
-
 // FlexGen's equations as they are, with the policy given and the constants of the T4 that it ships.
 void run_flexgen(const PlanFlags& flags) {
   using namespace policy::flexgen;
@@ -528,6 +328,27 @@ void run_nodes(const PlanFlags& flags, const std::stop_token& stop) {
   }
 }
 
+// What says nothing where models or machines are compared.
+template <typename Refuse>
+void refuse_beside_purchase(const PlanFlags& flags, const Refuse& refuse) {
+  const char* question = flags.is_fits ? "--fits" : !flags.target.empty() ? "--target" : nullptr;
+  refuse(!flags.part_prices.empty() && flags.target.empty(), "--part-prices", "no --target");
+  refuse(flags.at_least != 1 && !flags.is_fits, "--at-least", "no --fits");
+  if (!question) return;
+  refuse(flags.is_fits && !flags.target.empty(), "--target", "--fits");
+  refuse(!flags.html.empty(), "--html", question);
+  refuse(!flags.output_policy.empty(), "--output-policy", question);
+  refuse(!flags.sweeps.empty(), "--sweep", question);
+  refuse(!flags.nodes.empty(), "--nodes", question);
+  refuse(flags.simulate_all, "--simulate-all", question);
+  refuse(flags.cost_model != "ours", "--cost-model", question);
+  refuse(!flags.policy_file.empty(), "--policy", question);
+  refuse(!flags.percent.empty(), "--percent", question);
+  refuse(!flags.allow.empty(), "--allow", question);
+  refuse(!flags.price.empty(), "--price", question);
+  refuse(flags.is_fits && !flags.disk_memory.empty(), "--disk-mem", question);
+}
+
 void refuse_without_effect(const PlanFlags& flags) {
   const auto refuse = [](bool is_given, const char* flag, const char* with) {
     if (is_given)
@@ -548,6 +369,7 @@ void refuse_without_effect(const PlanFlags& flags) {
     refuse(flags.simulate_all, "--simulate-all", "--nodes");
     refuse(flags.cost_model != "ours", "--cost-model", "--nodes");
   }
+  refuse_beside_purchase(flags, refuse);
   if (flags.cost_model == "ours") return;
   const std::string flexgen = "--cost-model " + flags.cost_model;
   refuse(!flags.html.empty(), "--html", flexgen.c_str());
@@ -572,13 +394,19 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
                   static_cast<double>(planning_shape(name)->num_parameters()) / 1e9);
     return;
   }
+  if (flags.is_fits) {
+    refuse_without_effect(flags);
+    return run_fits(flags, stop);
+  }
   if (flags.model.empty())
     throw Error(
         ErrorKind::kUser, "no model given",
         "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
   refuse_without_effect(flags);
+  if (!flags.price.empty()) app::parse_hour_price(flags.price);  // before anything is measured
   if (flags.cost_model != "ours") return run_flexgen(flags);
   if (!flags.nodes.empty()) return run_nodes(flags, stop);
+  if (!flags.target.empty()) return run_target(flags, stop);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep, stop);
   if (!flags.sweeps.empty()) return;
   const std::unique_ptr<Answered> answered = answer(flags, stop);
@@ -596,10 +424,15 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
     std::fprintf(stderr, "sluice: %s has %zu devices; the plan is for one, %s (--gpu chooses)\n",
                  subject.hardware.c_str(), others + 1,
                  answered->question.profile.device->name.c_str());
-  if (flags.json)
-    print_json(app::plan_json(subject, request, result, what_ifs));
-  else
+  const auto cost = cost_of_million(flags, app::job_tokens_per_second(result.best, request.job));
+  if (flags.json) {
+    auto json = app::plan_json(subject, request, result, what_ifs);
+    if (cost) json["million_tokens_cost"] = *cost;
+    print_json(json);
+  } else {
     std::fputs(app::plan_text(subject, request, result, what_ifs).c_str(), stdout);
+    if (cost) std::printf("  %s\n", cost_text(*cost, flags.price).c_str());
+  }
   if (flags.simulate_all && !flags.json) simulate_grid(request, result);
   if (!flags.html.empty()) {
     write_file(flags.html, app::plan_html(subject, request, result, what_ifs));
@@ -641,6 +474,20 @@ void add_questions(CLI::App& parser, PlanFlags& flags) {
                   "several machines on one job of --sequences rows: profiles, as a.json,b.json; "
                   "a.json:cpu-mem=16GiB:disk-read=200MB/s changes one (docs/jobs.md)")
       ->delimiter(',');
+  parser.add_flag(
+      "--fits", flags.is_fits,
+      "which built-in models the machine runs, and how fast; MODEL: part of their names");
+  parser.add_option("--at-least", flags.at_least, "of --fits: tokens/s of one user")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  parser.add_option("--target", flags.target,
+                    "tokens/s of one user (of --sequences): what to change so that it is reached");
+  parser
+      .add_option("--part-prices", flags.part_prices,
+                  "of --target: memory=4 (a GiB), disk-7=90 (one of 7GB/s), rtx-4090=1500, ...")
+      ->delimiter(',');
+  parser.add_option("--price", flags.price,
+                    "0.60/h, or 450W@0.30/kWh: says what a million new tokens cost");
 }
 }  // namespace
 
