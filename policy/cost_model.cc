@@ -13,7 +13,8 @@ namespace sluice::policy {
 namespace {
 // Decode passes looked at: their costs are linear in the context, so two give the sum.
 constexpr int64_t kDecodeSamples = 2;
-constexpr int64_t kPrefillSamples = 2;
+// And one full prefill pass stands for all full ones.
+constexpr int64_t kPrefillSamples = 1;
 
 // Seconds of compute tasks of one pass. Layers of one shape and split cost the same, and so do
 // micro-batches with the same work: each is asked for once.
@@ -204,8 +205,9 @@ size_t alike_from(const PassWork& pass, size_t first) {
 }
 
 void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
-              const PassWork& pass, StreamedBytes weights, double scale, const LaneSharing& sharing,
+              const PassWork& pass, StreamedBytes weights, const LaneSharing& sharing,
               ComputeCosts& compute, Terms& terms) {
+  const double scale = pass.passes;
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
   const bool demands = plan.demands_experts(pass.tokens());
@@ -322,10 +324,8 @@ Prediction predict(const ModelShape& model, const Plan& plan, const Profile& pro
   std::vector<StreamedBytes> weights;  // [class]
   for (size_t i = 0; i < plan.classes.size(); ++i)
     weights.push_back(streamed_bytes(plan, profile, i));
-  for (size_t i = 0; i < block.passes.size(); ++i)
-    add_pass(model, plan, profile, block.passes[i], weights[block.passes[i].pass_class],
-             i < block.prefill_passes ? block.prefill_scale : block.decode_scale, sharing, compute,
-             collected);
+  for (const PassWork& pass : block.passes)
+    add_pass(model, plan, profile, pass, weights[pass.pass_class], sharing, compute, collected);
   out.prefill_seconds = phase_seconds(out.taken(true, profile.shares_cores),
                                       out.prefill_host_memory_seconds, sharing);
   out.decode_seconds = phase_seconds(out.taken(false, profile.shares_cores),

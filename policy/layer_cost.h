@@ -23,6 +23,11 @@ struct AttentionWork {
   double device_history_tokens = 0;
   double host_history_tokens = 0;
 
+  void scale(double factor) noexcept {
+    for (double* one : {&prefill_pairs, &host_prefill_pairs, &host_prefill_tokens,
+                        &device_history_tokens, &host_history_tokens})
+      *one *= factor;
+  }
   bool operator==(const AttentionWork&) const = default;
 };
 

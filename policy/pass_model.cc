@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/pass_samples.h"
 #include "src/base/bytes.h"
 #include "src/schedule/pass_cut.h"
 
@@ -12,14 +13,6 @@ namespace {
 // Of the first `items`, how many a share takes when it is dealt evenly.
 int64_t dealt(double share, int64_t items) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(items) + 1e-9));
-}
-
-// (query, key) pairs of tokens [first, first + count) where each sees `window` positions (0: all).
-double visible_pairs(int64_t first, int64_t count, int64_t window) {
-  const int64_t growing = window > 0 ? std::clamp<int64_t>(window - first, 0, count) : count;
-  const auto rows = static_cast<double>(growing);
-  return rows * static_cast<double>(first) + rows * (rows + 1) / 2 +
-         static_cast<double>(count - growing) * static_cast<double>(window);
 }
 
 class Loads {
@@ -182,7 +175,8 @@ class Loads {
   bool keeps_whole_ = false;    // a sequence's pages are all on the device or all below it
 };
 
-// `wanted` of `count` positions, spread evenly: the middle of each of as many equal runs.
+// `wanted` of `count` positions, spread evenly: the middle of each of as many equal runs. What a
+// decode pass takes is linear in its position.
 std::vector<int64_t> spread(int64_t count, int64_t wanted) {
   std::vector<int64_t> out;
   const int64_t taken = std::min(count, wanted);
@@ -200,7 +194,8 @@ class PrefillPasses {
         plan_(plan),
         limits_(pass_limits(plan, plan.policy.pass_class_of(plan.pass_tokens))),
         sequences_(sequences),
-        prompt_(prompt) {
+        prompt_(prompt),
+        tallies_(plan.kv, limits_.micro_batch_tokens) {
     const int64_t cut = runs_of(sequences * prompt, plan.pass_tokens);
     if (loads.are_alike() && !loads.is_lower(0, prompt)) {
       // Wherever a pass is full.
@@ -212,19 +207,31 @@ class PrefillPasses {
     } else if (cut <= kWalked) {
       for (Place at; at.sequence < sequences_; ++count_) {
         begins_.push_back(at);
-        at = past(runs_from(at));
+        const std::vector<TokenRun> runs = runs_from(at);
+        tallies_.open(count_);
+        // What is on the device has nothing to move.
+        for (const TokenRun& run : runs)
+          tallies_.add_run(run.first, run.count, prompt_, 1,
+                           loads.are_alike() || loads.is_lower(run.sequence, prompt_));
+        at = past(runs);
       }
     } else {  // so many that where each is cut makes no difference
       tokens_a_pass_ = plan.pass_tokens;
       count_ = cut;
     }
+    if (begins_.empty()) tally_some();
   }
 
-  int64_t count() const { return count_; }
+  /// Of the full ones `most`, and the last.
+  std::vector<PassSample> samples(int64_t most) const {
+    return choose_samples(tallies_, plan_.kv, count_, most, sequences_, prompt_);
+  }
 
-  /// Adds the micro-batches of a pass to it, as its class wants them.
-  void add(int64_t index, PassWork& pass) const {
-    const std::vector<TokenRun> runs = runs_of_pass(index);
+  /// Adds the micro-batches of a pass to it, as its class wants them, with the work of the passes
+  /// that it stands for.
+  void add(const PassSample& sample, PassWork& pass) const {
+    pass.passes = sample.passes;
+    const std::vector<TokenRun> runs = runs_of_pass(sample.pass);
     int64_t tokens = 0;
     for (const TokenRun& run : runs) tokens += run.count;
     pass.pass_class = plan_.policy.pass_class_of(tokens);
@@ -235,16 +242,60 @@ class PrefillPasses {
       cutter.add(run);
     }
     loads_.add(cutter.take(), pass);
+    stand_for(sample, pass);
   }
 
  private:
   static constexpr int64_t kWalked = 4096;
+  // Passes that are tallied where they are cut evenly, about.
+  static constexpr int64_t kTallied = 256;
   struct Place {
     int64_t sequence = 0;
     int64_t first = 0;
   };
 
   static int64_t runs_of(int64_t items, int64_t each) { return (items + each - 1) / each; }
+
+  void tally_some() {
+    const int64_t tallied = std::min(count_ - 1, kTallied);
+    for (int64_t i = 0; i < tallied; ++i) tally(i * (count_ - 1) / tallied);
+    tally(count_ - 1);
+  }
+
+  // The end of a prompt, whole ones, the beginning of one: whichever there are.
+  void tally(int64_t pass) {
+    tallies_.open(pass);
+    const int64_t end = std::min((pass + 1) * tokens_a_pass_, sequences_ * prompt_);
+    for (int64_t token = pass * tokens_a_pass_; token < end;) {
+      const int64_t first = token % prompt_;
+      const int64_t count = std::min(prompt_ - first, end - token);
+      const int64_t times = first == 0 ? std::max<int64_t>((end - token) / prompt_, 1) : 1;
+      tallies_.add_run(first, count, prompt_, times);
+      token += times * count;
+    }
+  }
+
+  // Attention, and what it reads of its history, becomes that of a mean pass of these; logits those
+  // of one in which as many prompts end.
+  static void stand_for(const PassSample& sample, PassWork& pass) {
+    int64_t ended = 0;
+    for (BatchWork& work : pass.work) {
+      ended += work.logit_rows;
+      for (size_t group = 0; group < work.attention.size(); ++group)
+        work.attention[group].scale(sample.pairs[group]);
+    }
+    const auto wanted = static_cast<int64_t>(std::ceil(sample.prompts - 1e-6));
+    pass.work.back().logit_rows += std::max<int64_t>(wanted - ended, 0);
+    for (MicroBatchLoad& load : pass.loads)
+      for (auto* all : {&load.state, &load.shared})
+        for (size_t group = 0; group < all->size(); ++group) {
+          const auto scale = [&](int64_t& bytes) {
+            bytes = std::llround(sample.history[group] * static_cast<double>(bytes));
+          };
+          scale((*all)[group].load);
+          scale((*all)[group].up);
+        }
+  }
 
   std::vector<TokenRun> runs_of_pass(int64_t pass) const {
     if (!begins_.empty()) return runs_from(begins_[static_cast<size_t>(pass)]);
@@ -291,6 +342,7 @@ class PrefillPasses {
   int64_t count_ = 0;
   int64_t tokens_a_pass_ = 0;  // where all passes but the last have as many
   std::vector<Place> begins_;  // else: where each begins
+  PassTallies tallies_;        // of all, or of some spread evenly
 };
 }  // namespace
 
@@ -310,14 +362,12 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobSha
   const Loads loads(model, plan, prompt);
 
   const PrefillPasses prefill(loads, plan, out.sequences, prompt);
-  const auto chosen = spread(prefill.count(), most_prefill);
-  for (const int64_t index : chosen) {
+  for (const PassSample& sample : prefill.samples(most_prefill)) {
     PassWork& pass = out.passes.emplace_back();
     pass.is_prefill = true;
-    prefill.add(index, pass);
+    prefill.add(sample, pass);
   }
   out.prefill_passes = out.passes.size();
-  out.prefill_scale = static_cast<double>(prefill.count()) / static_cast<double>(chosen.size());
 
   const size_t decode_class = policy.pass_class_of(out.sequences);
   const PassLimits limits = pass_limits(plan, decode_class);
@@ -325,13 +375,12 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobSha
   for (const int64_t step : steps) {
     PassWork& pass = out.passes.emplace_back();
     pass.pass_class = decode_class;
+    pass.passes = static_cast<double>(decodes) / static_cast<double>(steps.size());
     MicroBatchCutter cutter(limits);
     for (int64_t s = 0; s < out.sequences; ++s)
       cutter.add({s, prompt + step, 1, false, loads.is_lower(s, prompt + step + 1)});
     loads.add(cutter.take(), pass);
   }
-  if (!steps.empty())
-    out.decode_scale = static_cast<double>(decodes) / static_cast<double>(steps.size());
   out.passes.back().more_follow = false;
   return out;
 }

@@ -16,6 +16,7 @@ struct PassWork {
   std::vector<MicroBatchLoad> loads;
   std::vector<BatchWork> work;
   size_t pass_class = 0;  ///< by its tokens
+  double passes = 1;      ///< of the block, that it stands for: it has the work of their mean
   bool is_prefill = false;
   bool more_follow = true;
 
@@ -23,13 +24,11 @@ struct PassWork {
 };
 
 /// The passes of one block of `job` under `plan`, cut into micro-batches as the engine cuts them.
-/// Long prefills and decodes are sampled: so many passes of each, spread evenly; the prediction
-/// scales them up.
+/// Long prefills and decodes are sampled: so many passes of each stand for the block's, of prefills
+/// so many full ones and the last (policy/pass_samples.h), of decodes some that are spread evenly.
 struct BlockPasses {
   std::vector<PassWork> passes;  ///< prefill, then decode
   size_t prefill_passes = 0;     ///< of `passes`
-  double prefill_scale = 1;      ///< real passes for each one listed
-  double decode_scale = 1;
   int64_t sequences = 0;
 };
 BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobShape& job,

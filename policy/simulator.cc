@@ -398,7 +398,7 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
   double before = 0;
   for (size_t i = 0; i < block.passes.size(); ++i) {
     const bool is_prefill = i < block.prefill_passes;
-    const double scale = is_prefill ? block.prefill_scale : block.decode_scale;
+    const double scale = block.passes[i].passes;
     (is_prefill ? out.prefill_seconds : out.decode_seconds) +=
         scale * (simulation.pass_ends[i] - before);
     before = simulation.pass_ends[i];
@@ -411,6 +411,11 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
         scale * simulation.pass_inplace_seconds[i];
     (is_prefill ? out.prefill_host_memory_seconds : out.decode_host_memory_seconds) +=
         scale * simulation.pass_host_memory_bytes[i] / profile.host.memory_read.value;
+  }
+  // What the first of few passes hides of the next one's loads, not all that these stand for do.
+  for (size_t lane = 0; lane < out.prefill_lanes.size(); ++lane) {
+    out.prefill_seconds = std::max(out.prefill_seconds, out.prefill_lanes[lane]);
+    out.decode_seconds = std::max(out.decode_seconds, out.decode_lanes[lane]);
   }
   return out;
 }

@@ -66,14 +66,13 @@ Policy any_policy(std::mt19937& random, bool has_device) {
 void expect_equal(const BlockPasses& one, const BlockPasses& other) {
   ASSERT_EQ(one.passes.size(), other.passes.size());
   EXPECT_EQ(one.prefill_passes, other.prefill_passes);
-  EXPECT_EQ(one.prefill_scale, other.prefill_scale);
-  EXPECT_EQ(one.decode_scale, other.decode_scale);
   EXPECT_EQ(one.sequences, other.sequences);
   for (size_t i = 0; i < one.passes.size(); ++i) {
     const PassWork& a = one.passes[i];
     const PassWork& b = other.passes[i];
     EXPECT_EQ(a.work, b.work);
     EXPECT_EQ(a.pass_class, b.pass_class);
+    EXPECT_EQ(a.passes, b.passes);
     EXPECT_EQ(a.is_prefill, b.is_prefill);
     EXPECT_EQ(a.more_follow, b.more_follow);
     ASSERT_EQ(a.loads.size(), b.loads.size());

@@ -127,8 +127,7 @@ RunFindings run_on(const Profile& machine, const policy::Plan& plan, const Job& 
       std::ceil(static_cast<double>(job.shape.sequences) / static_cast<double>(block.sequences));
   double passes = 0;
   for (size_t i = 0; i < block.passes.size(); ++i) {
-    const double times =
-        blocks * (i < block.prefill_passes ? block.prefill_scale : block.decode_scale);
+    const double times = blocks * (block.passes[i].passes);
     passes += times;
     for (const policy::BatchWork& work : block.passes[i].work)
       add_batch(machine, job, work, times, tally, out.compute_seconds);
