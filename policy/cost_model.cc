@@ -46,6 +46,7 @@ class ComputeCosts {
       last_sums_ = {};
       for (const Distinct& one : plan_.classes[work.pass_class].alike->distinct)
         add_sublayer(one, work, load);
+      add_ends(load);
     }
     sums.held += times * last_sums_.held;
     sums.device += times * last_sums_.device;
@@ -73,6 +74,28 @@ class ComputeCosts {
     };
     add(asked.resident, false);
     add(asked.held + asked.missing, layer.is_below);
+    // Those that are there end together, and what is behind them; each that is loaded by itself.
+    add_hand_overs(one.count * (2 + asked.missing));
+  }
+  void add_hand_overs(double times) {
+    const double seconds = times * hand_over_seconds(profile_);
+    last_sums_.held += seconds;
+    last_sums_.device += seconds;
+  }
+  // At the ends of tasks that others wait for, but for experts'.
+  void add_ends(const MicroBatchLoad& load) {
+    if (hand_over_seconds(profile_) == 0) return;
+    double times = 0;
+    for (size_t i = 0; i < model_.sublayers.size(); ++i) {
+      const SublayerShape& sublayer = model_.sublayers[i];
+      const StateBytes bytes = sublayer.kind == SublayerKind::kAttention
+                                   ? load.state_of(sublayer.state.group, sublayer.state.is_reader)
+                                   : StateBytes{};
+      const bool moves = load.activation_bytes > 0 || load.activation_up_bytes > 0 ||
+                         !plan_.parts[i].empty() || bytes != StateBytes{};
+      times += bytes.outputs > 0 ? 2 : moves;
+    }
+    add_hand_overs(times);
   }
   void add_task(const Distinct& one, ComputeStep step, const BatchWork& work) {
     const TaskSeconds task =
@@ -159,9 +182,15 @@ struct StreamedBytes {
 // In passes of a class.
 StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pass_class) {
   StreamedBytes out;
-  for (const auto& parts : plan.parts)
-    for (const PlanPart& part : parts) {
-      if (!part.is_loaded_in(pass_class) || part.expert >= 0) continue;
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    const auto& parts = plan.parts[i];
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const PlanPart& part = parts[p];
+      if (part.expert >= 0) {  // the first of a matrix, whose other experts' follow
+        p += static_cast<size_t>(plan.experts[i].others()) - 1;
+        continue;
+      }
+      if (!part.is_loaded_in(pass_class)) continue;
       if (part.from_disk) {
         const auto read = static_cast<double>(part.read_bytes());
         out.disk += read;
@@ -172,6 +201,7 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
       out.up += static_cast<double>(part.bytes);
       out.parts += 1;
     }
+  }
   return out;
 }
 
@@ -180,10 +210,15 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
 void add_experts(const ModelShape& model, const Plan& plan, const Profile& profile,
                  const PassWork& pass, StreamedBytes& out) {
   const bool demands = plan.demands_experts(pass.tokens());
+  const ScheduleExperts* before = nullptr;
+  double loads = 0;
   for (size_t i = 0; i < plan.experts.size(); ++i) {
     const ScheduleExperts& layer = plan.experts[i];
     if (layer.experts == 0) continue;
-    const double loads = loaded_experts(model, layer, demands, pass.work);
+    const bool is_like = before && before->experts == layer.experts &&
+                         before->resident == layer.resident && before->slots == layer.slots;
+    if (!is_like) loads = loaded_experts(model, layer, demands, pass.work);
+    before = &layer;
     for (const int32_t first : layer.first_parts) {
       const PlanPart& part = plan.parts[i][static_cast<size_t>(first)];
       out.add_read(profile, static_cast<double>(part.read_bytes()), loads);

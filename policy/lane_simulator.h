@@ -43,8 +43,9 @@ struct Simulation {
   std::vector<double> pass_held_seconds;
   std::vector<double> pass_inplace_seconds;
   std::vector<double> pass_host_memory_bytes;  ///< of the shared memory, moved for it by all lanes
-  uint64_t stream_hash = 0;                    ///< fold_task over the stream walked
-  std::vector<SimulatedTask> tasks;            ///< when asked for
+  double hand_overs = 0;     ///< of simulate(): times that the host waits for the device, in all
+  uint64_t stream_hash = 0;  ///< fold_task over the stream walked
+  std::vector<SimulatedTask> tasks;  ///< when asked for
 
   double busy_seconds(Lane lane) const noexcept;
 };

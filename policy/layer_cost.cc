@@ -9,6 +9,8 @@
 namespace sluice::policy {
 
 namespace {
+// Rows of logits that the engine hands over at a time.
+constexpr int64_t kLogitRows = 64;
 // Table rows that the engine reads from disk at a time.
 constexpr double kGatheredRows = 64;
 // Bytes of memory traffic that one logit costs: written, and looked at by the sampler on one core.
@@ -70,8 +72,11 @@ void add_product(const ModelShape& model, const Plan& plan, const Profile& profi
   const double up = static_cast<double>(product.m * product.inplace) * 4;
   // An emulated device's copies are made by the cores: read, written, and the line fetched first.
   if (profile.shares_cores) out.host += 3 * (down + up) / profile.host.memory_read.value;
+  // The host multiplies when it knows that they are there.
+  out.hand_overs += exchanges;
   out.exchange_down +=
-      down / profile.link.to_host.value + exchanges * profile.link.latency_seconds.value;
+      down / profile.link.to_host.value +
+      exchanges * (profile.link.latency_seconds.value + hand_over_seconds(profile));
   out.exchange_up +=
       up / profile.link.to_device.value + exchanges * profile.link.latency_seconds.value;
 }
@@ -160,7 +165,35 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
   if (step != ComputeStep::kAfterAttention) add(sublayer.work.before_cut);
   if (step != ComputeStep::kBeforeAttention) add(sublayer.work.after_cut);
 }
+
+// How often the host wants to know something before the device goes on: rows of tables that are not
+// there, where a router sends its rows, which tokens follow.
+double answers_wanted(const ModelShape& model, const Plan& plan, size_t index,
+                      const BatchWork& work) {
+  const SublayerShape& sublayer = model.sublayers[index];
+  if (sublayer.kind == SublayerKind::kHead)
+    return std::ceil(static_cast<double>(work.logit_rows) / static_cast<double>(kLogitRows));
+  double below = 0;
+  for (size_t w = 0; w < sublayer.weights.size(); ++w) {
+    const WeightShape& weight = sublayer.weights[w];
+    if (weight.experts > 0) return 1;
+    if (weight.kind != WeightKind::kTable || sublayer.kind != SublayerKind::kEmbed) continue;
+    const double here = static_cast<double>(plan.rows[index][w].resident) /
+                        static_cast<double>(std::max<int64_t>(weight.rows, 1));
+    below += 1 - std::pow(here, static_cast<double>(work.tokens));
+  }
+  return below;
+}
 }  // namespace
+
+double hand_over_seconds(const Profile& profile) noexcept {
+  return profile.shares_host_memory() ? profile.device->synchronise_seconds.value : 0;
+}
+
+void TaskSeconds::add_hand_over(const Profile& profile, double times) noexcept {
+  hand_overs += times;
+  hand_over += times * hand_over_seconds(profile);
+}
 
 size_t ProductSeconds::Hash::operator()(const Product& one) const noexcept {
   constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
@@ -193,6 +226,8 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
     add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
   if (step != ComputeStep::kHostAttention && step != ComputeStep::kAfterRoute)
     add_rows(model, plan, profile, sublayer, step, work, out);
+  if (step == ComputeStep::kWhole || step == ComputeStep::kUntilRoute)
+    out.add_hand_over(profile, answers_wanted(model, plan, sublayer, work));
   return out;
 }
 
@@ -212,13 +247,14 @@ TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Prof
 
 double own_seconds(const TaskSeconds& seconds, bool shares_cores) {
   const double held = task_duration(seconds, shares_cores);
-  return shares_cores ? held - seconds.host : std::min(held, seconds.device);
+  return shares_cores ? held - seconds.host : std::min(held, seconds.device + seconds.hand_over);
 }
 
 double task_duration(const TaskSeconds& seconds, bool shares_cores) {
   const double own = std::max(seconds.device, seconds.exchange_down);
   const double host = seconds.exchange_down + seconds.host;
-  return (shares_cores ? own + seconds.host : std::max(seconds.device, host)) + seconds.exchange_up;
+  return (shares_cores ? own + seconds.host : std::max(seconds.device, host)) +
+         seconds.exchange_up + seconds.hand_over;
 }
 
 }  // namespace sluice::policy

@@ -49,7 +49,17 @@ struct TaskSeconds {
   double exchange_down = 0;  ///< link time inside a device task: inputs of in-place rows
   double exchange_up = 0;    ///< their outputs
   double host_bytes = 0;     ///< of host memory, that the host's part reads (not those of the link)
+  /// That the device stands while the host learns that the task has ended, or where it has routed.
+  double hand_over = 0;
+  double hand_overs = 0;  ///< times that the host waits for the device, those within it included
+
+  /// One more at its end.
+  void add_hand_over(const Profile& profile, double times = 1) noexcept;
 };
+
+/// Seconds of one hand-over from a device to the host; 0 where no device has work of its own queued
+/// (none, or an emulated one).
+double hand_over_seconds(const Profile& profile) noexcept;
 
 /// matmul_seconds(), each product asked for once: sublayers that are cut alike but for a few rows
 /// have most of theirs in common. Of processors that stay where they are, and as they are.

@@ -51,7 +51,7 @@ class PlanCosts final : public LaneCosts {
       for_each_cost(task, [&](const TaskSeconds& one, double times) {
         sum += times * task_duration(one, profile_.shares_cores);
       });
-      return sum;
+      return sum + end_of(task).hand_over;
     }
     if (task.bytes == 0) return 0;
     const auto bytes = static_cast<double>(task.bytes);
@@ -90,6 +90,7 @@ class PlanCosts final : public LaneCosts {
     double all = 0;
     double own = 0;
     double inplace = 0;
+    double hand_overs = 0;
   };
   void add_held(const Task& task, Held& sum) const {
     if (task.kind != TaskKind::kCompute || task.lane != plan_.paths.compute) return;
@@ -97,10 +98,21 @@ class PlanCosts final : public LaneCosts {
       sum.all += times * task_duration(seconds, profile_.shares_cores);
       sum.own += times * own_seconds(seconds, profile_.shares_cores);
       sum.inplace += times * seconds.host;
+      sum.hand_overs += times * seconds.hand_overs;
     });
+    const TaskSeconds end = end_of(task);
+    sum.all += end.hand_over;
+    sum.own += end.hand_over;
+    sum.hand_overs += end.hand_overs;
   }
 
  private:
+  // What others wait for is waited for.
+  TaskSeconds end_of(const Task& task) const {
+    TaskSeconds out;
+    if (task.lane == plan_.paths.compute && task.compute().hands_over()) out.add_hand_over(profile_);
+    return out;
+  }
   // Of experts computed together each takes what one does, in slots below a device in place.
   template <typename Add>
   void for_each_cost(const Task& task, const Add& add) const {
@@ -365,6 +377,7 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
     SimulatedColumns columns(generator, out.stream_hash, costs, router);
     lanes.run_pass(columns);
     held.push_back(columns.held);
+    out.hand_overs += columns.held.hand_overs;
   }
   out.seconds = lanes.now();
   out.pass_busy.resize(passes.size());

@@ -62,6 +62,7 @@ struct EngineStats {
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
   uint64_t stream_hash = 0;     ///< of the tasks executed (fold_task); equal for equal schedules
   double wall_seconds = 0;      ///< of generate()
+  int64_t hand_overs = 0;       ///< times that the host waited for a device's queue
   policy::KernelTimes kernels;  ///< on the host's cores
 };
 

@@ -89,6 +89,7 @@ void RunRecord::end_run(const LaneExecutor& executor, const SublayerRunner& runn
   counted_down_ = runner.exchanged_down_bytes();
   counted_up_ = runner.exchanged_up_bytes();
   counted_inplace_ = runner.inplace_seconds();
+  totals_.hand_overs = runner.hand_overs();
   events_.insert(events_.end(), executor.events().begin(), executor.events().end());
   totals_.wall_seconds += wall_seconds;
 }

@@ -82,6 +82,12 @@ struct ComputeWork {
   int32_t activation_slot = -1;       ///< of the hidden-state rows that live lower
   std::vector<int64_t> part_offsets;  ///< where the sublayer's parts lie in the ring; -1: nowhere
   std::vector<ExpertPlace> experts;   ///< in slots; of kSomeExperts those that are computed
+
+  /// Whether tasks of other lanes wait for this one, what it works on or leaves being theirs next:
+  /// a device's queue is then waited for.
+  bool hands_over() const noexcept {
+    return !part_offsets.empty() || kv_slot >= 0 || activation_slot >= 0 || attention_slot >= 0;
+  }
 };
 
 struct Task {

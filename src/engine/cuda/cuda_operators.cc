@@ -403,6 +403,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
     row += part.rows;
   }
   if (!has_inplace) return;
+  ++hand_overs_;
   input_is_down_.synchronize();
   if (below.bf16)
     kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,

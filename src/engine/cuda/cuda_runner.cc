@@ -11,12 +11,6 @@ namespace sluice {
 
 namespace {
 // What the task works on passes through a ring or a slot that a transfer fills again.
-bool others_wait_for(const Task& task) {
-  const ComputeWork& work = task.compute();
-  return !work.part_offsets.empty() || work.kv_slot >= 0 || work.activation_slot >= 0 ||
-         work.attention_slot >= 0;
-}
-
 // What the host computes with comes first, the staging is at the end.
 std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> host_workspace) {
   return host_workspace.last(static_cast<size_t>(host_staging_bytes(need)));
@@ -157,10 +151,11 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   // still read it then. Logits are waited for.
   const bool has_no_logits = sublayer_->kind == SublayerKind::kHead && rows_ == 0;
   if (has_no_logits && parts_.adapter_rank > 0) wait_for_stream();
-  if (others_wait_for(task)) wait_for_stream();
+  if (task.compute().hands_over()) wait_for_stream();
 }
 
 void CudaRunner::settle_stream() {
+  ++hand_overs_;
   queued_is_done_.record(stream());
   queued_is_done_.synchronize();
 }

@@ -112,7 +112,13 @@ class Measurement {
     const auto launch = [&](int) { cuda::add_inplace(floats, floats + 512, 512, stream_); };
     constexpr int kLaunches = 50;
     gpu.launch_seconds = stopwatch_.of_host(kLaunches, launch);
-    gpu.synchronise_seconds = stopwatch_.of_host(1, launch);
+    // As a runner waits whose plan has something below the device.
+    cuda::Event is_done(cuda::Waiting::kSleeps);
+    gpu.synchronise_seconds = stopwatch_.of_host(1, [&](int round) {
+      launch(round);
+      is_done.record(stream_);
+      is_done.synchronize();
+    });
   }
 
   CudaDevice& device_;

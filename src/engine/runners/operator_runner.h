@@ -36,6 +36,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
+  int64_t hand_overs() const noexcept final { return hand_overs_; }
   double inplace_seconds() const noexcept final { return inplace_.seconds; }
   Routed routed() const final;
   std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_.spans, {}); }
@@ -143,6 +144,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t rows_ = 0;  // of slots
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
+  int64_t hand_overs_ = 0;
   std::vector<std::byte*> page_addresses_;
   struct {
     std::vector<AdapterRun> runs;

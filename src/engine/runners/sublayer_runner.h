@@ -118,6 +118,8 @@ class SublayerRunner {
   /// Bytes that in-place rows have sent over the link in all.
   virtual int64_t exchanged_down_bytes() const noexcept = 0;
   virtual int64_t exchanged_up_bytes() const noexcept = 0;
+  /// Times that the host has waited for a device's queue, in all.
+  virtual int64_t hand_overs() const noexcept = 0;
   /// Seconds that the host has multiplied rows in place while they held the device's lane.
   virtual double inplace_seconds() const noexcept = 0;
   using Clock = std::chrono::steady_clock;
