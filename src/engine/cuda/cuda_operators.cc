@@ -391,7 +391,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
     // bf16 is made where it is multiplied: the GPU's copy may be f16.
     float* arrives = below.f32 ? below.f32 : host_.input(view, false).f32;
     const int64_t bytes = in.rows * in.cols * 4;
-    exchanged_down_ += bytes;
+    exchanged_.down += bytes;
     cuda::copy_rows(arrives, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
     input_is_down_.record(stream());
   }
@@ -403,7 +403,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
     row += part.rows;
   }
   if (!has_inplace) return;
-  ++hand_overs_;
+  ++exchanged_.hand_overs;
   input_is_down_.synchronize();
   if (below.bf16)
     kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,
@@ -413,7 +413,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
       host_.multiply(view, in.rows, below, nullptr, sublayer_->kind == SublayerKind::kHead);
   add_inplace(started);
   const int64_t row_bytes = view.inplace_rows * 4;
-  exchanged_up_ += in.rows * row_bytes;
+  exchanged_.up += in.rows * row_bytes;
   float* to = y + view.resident_rows;
   // The host's output is used again by the next matrix, whose input comes down behind this copy.
   cuda::copy_rows(to, ldy * 4, output, row_bytes, row_bytes, in.rows, stream());

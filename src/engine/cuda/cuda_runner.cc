@@ -155,7 +155,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
 }
 
 void CudaRunner::settle_stream() {
-  ++hand_overs_;
+  ++exchanged_.hand_overs;
   queued_is_done_.record(stream());
   queued_is_done_.synchronize();
 }

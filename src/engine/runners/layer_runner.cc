@@ -206,7 +206,7 @@ void LayerRunner::multiply(const MatrixView& view, Rows in, InputCopy narrow, bo
   Link::Clock::time_point input_arrives;
   if (view.inplace_rows > 0) {
     const int64_t bytes = x.m * x.k * (x.bf16 ? 2 : 4);
-    exchanged_down_ += bytes;
+    exchanged_.down += bytes;
     input_arrives = device_->down().squeeze_in(bytes);
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
@@ -247,7 +247,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
                                        static_cast<double>(view.inplace_rows));
   add_inplace(started);
   const int64_t bytes = x.m * view.inplace_rows * 4;
-  exchanged_up_ += bytes;
+  exchanged_.up += bytes;
   const auto output_arrives = device_->up().squeeze_in(bytes);
   const int64_t row_bytes = view.inplace_rows * 4;
   copy_rows(y, ldy * 4, output, row_bytes, row_bytes, x.m);

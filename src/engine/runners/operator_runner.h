@@ -34,9 +34,9 @@ struct RunnerFusing {
 
 class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
-  int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
-  int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
-  int64_t hand_overs() const noexcept final { return hand_overs_; }
+  int64_t exchanged_down_bytes() const noexcept final { return exchanged_.down; }
+  int64_t exchanged_up_bytes() const noexcept final { return exchanged_.up; }
+  int64_t hand_overs() const noexcept final { return exchanged_.hand_overs; }
   double inplace_seconds() const noexcept final { return inplace_.seconds; }
   Routed routed() const final;
   std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_.spans, {}); }
@@ -142,9 +142,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   Task task_;
   std::vector<HiddenStore::Piece> hidden_;
   int64_t rows_ = 0;  // of slots
-  int64_t exchanged_down_ = 0;
-  int64_t exchanged_up_ = 0;
-  int64_t hand_overs_ = 0;
+  struct {
+    int64_t down = 0, up = 0;  // bytes of rows in place
+    int64_t hand_overs = 0;
+  } exchanged_;
   std::vector<std::byte*> page_addresses_;
   struct {
     std::vector<AdapterRun> runs;
