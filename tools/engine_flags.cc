@@ -432,13 +432,13 @@ AdapterPtr adapter_in_turn(Engine& engine, uint64_t number) {
 
 OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundModel> model,
                          const policy::Workload& workload, std::stop_token cancel,
-                         const std::function<void(EngineOptions&)>& adjust) {
+                         const std::function<void(EngineOptions&)>& adjust,
+                         const std::function<void(const policy::Plan&)>& planned) {
   EngineOptions options = flags.options(workload);
   if (options.backend) model = app::for_gpu(std::move(model), options.activations);
   const std::vector<app::NamedAdapter> adapters =
       app::open_adapters(flags.loras, model_name(flags.model));
   options.adapters = app::room_for(*model, adapters);
-  if (adjust) adjust(options);
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
     if (progress.done_bytes >= progress.total_bytes) return bar->end();
@@ -449,6 +449,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
                     ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds)
                     : "");
   };
+  if (adjust) adjust(options);
   options.experts_file = experts_cache_path(model->path()).string();
   OpenedEngine out;
   if (!flags.record_routing.empty()) {
@@ -470,6 +471,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
     out.found =
         app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
   }
+  if (planned) planned(out.found.plan);
   out.engine =
       std::make_unique<Engine>(model, std::move(options), std::move(input), out.found.plan);
   Engine& engine = *out.engine;

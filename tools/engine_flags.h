@@ -77,10 +77,12 @@ std::shared_ptr<const BoundModel> open_model(const EngineFlags& flags, int64_t s
 OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
                          std::stop_token cancel = {},
                          const std::function<void(EngineOptions&)>& adjust = {});
-/// The same of a model that is open already.
+/// The same of a model that is open already. `planned` is told the plan before any of the engine's
+/// memory is taken.
 OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundModel> model,
                          const policy::Workload& workload, std::stop_token cancel = {},
-                         const std::function<void(EngineOptions&)>& adjust = {});
+                         const std::function<void(EngineOptions&)>& adjust = {},
+                         const std::function<void(const policy::Plan&)>& planned = {});
 /// Writes the trace, prints the end-of-run table (not with --json), and has the machine's kept
 /// profile learn from the run.
 void finish_run(const EngineFlags& flags, const OpenedEngine& opened);

@@ -104,10 +104,7 @@ void keep_recent(const ModelShape& model, const EngineOptions& options, EngineIn
 }
 
 int64_t choose_budget(const EngineOptions& options) {
-  if (options.memory_budget_bytes > 0) return options.memory_budget_bytes;
-  const MemoryLimit limit = memory_limit();
-  const int64_t free = limit.available_bytes - kProgramReserve;
-  return std::max<int64_t>(free - free / 20, kMiB);
+  return options.memory_budget_bytes > 0 ? options.memory_budget_bytes : free_memory_budget();
 }
 
 int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
@@ -182,6 +179,12 @@ void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& optio
                 fmt::format("sluice convert {} STORE, then run STORE", model.path().string()));
 }
 }  // namespace
+
+int64_t free_memory_budget() {
+  const MemoryLimit limit = memory_limit();
+  const int64_t free = limit.available_bytes - kProgramReserve;
+  return std::max<int64_t>(free - free / 20, kMiB);
+}
 
 void throw_with_mend(const EngineInput& input, const Error& error) {
   const bool is_short = error.kind() == ErrorKind::kResource || error.kind() == ErrorKind::kUser;

@@ -35,6 +35,9 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options);
 /// does not fit.
 policy::Plan choose_plan(const EngineInput& input, const EngineOptions& options);
 
+/// The budget of host memory where none is given: what is free now, less a reserve for the program.
+int64_t free_memory_budget();
+
 /// Throws what making a plan threw; where weights can't lie on disk it says what would mend that.
 [[noreturn]] void throw_with_mend(const EngineInput& input, const Error& error);
 

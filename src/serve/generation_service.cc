@@ -188,12 +188,12 @@ class ToldSource final : public RequestSource {
 }  // namespace
 
 GenerationService::GenerationService(Engine& engine, const text::Tokenizer& tokenizer,
-                                     std::string model_name, int64_t most_waiting, QueueOrder order,
-                                     int64_t most_caller_tokens)
+                                     const std::string& model_name, int64_t most_waiting,
+                                     QueueOrder order, int64_t most_caller_tokens)
     : engine_(engine),
       tokenizer_(tokenizer),
       guides_(tokenizer, engine.model().eos_token_ids()),
-      metrics_(std::move(model_name)),
+      metrics_(model_name),
       queue_(most_waiting, order),
       shares_(most_caller_tokens),
       post_thread_([this] { post_process(); }),

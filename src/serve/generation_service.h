@@ -96,7 +96,7 @@ class GenerationService {
  public:
   /// `engine` and `tokenizer` outlive the service; the engine is used by nobody else.
   /// `most_caller_tokens`: of the prompts and answers of one caller that wait or run together.
-  GenerationService(Engine& engine, const text::Tokenizer& tokenizer, std::string model_name,
+  GenerationService(Engine& engine, const text::Tokenizer& tokenizer, const std::string& model_name,
                     int64_t most_waiting, QueueOrder order,
                     int64_t most_caller_tokens = std::numeric_limits<int64_t>::max());
   /// Cancels what still runs.

@@ -10,21 +10,14 @@
 #include "src/base/error.h"
 #include "src/http/server.h"
 #include "src/jobs/wishes.h"
-#include "src/serve/adapter_routes.h"
-#include "src/serve/anthropic_routes.h"
 #include "src/serve/batch_routes.h"
-#include "src/serve/embedding_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
 #include "src/serve/live_generation.h"
-#include "src/serve/llama_routes.h"
-#include "src/serve/ollama_routes.h"
+#include "src/serve/one_model.h"
 #include "src/serve/origins.h"
 #include "src/serve/page.h"
 #include "src/serve/process_metrics.h"
-#include "src/serve/rerank_routes.h"
-#include "src/serve/responses_routes.h"
-#include "src/serve/text_routes.h"
 
 namespace sluice::serve {
 
@@ -35,21 +28,23 @@ constexpr int kSpareConnections = 64;  // for who asks how it goes, beside those
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(GenerationService& of, const text::Tokenizer& with, const chat::ChatTemplate* templ,
+  Impl(GenerationService& service, const text::Tokenizer& tokenizer, const chat::ChatTemplate* chat,
        HttpOptions chosen, Batches* kept)
-      : service(of),
-        tokenizer(with),
-        options(std::move(chosen)),
+      : options(std::move(chosen)),
         callers(options.api_keys),
-        texts(service, with, templ, options),
+        own(std::make_unique<OneModel>(service, tokenizer, chat, options)),
+        models(*own),
+        server(routes(kept), server_options()) {}
+  Impl(ServedModels& of, HttpOptions chosen, Batches* kept)
+      : options(std::move(chosen)),
+        callers(options.api_keys),
+        models(of),
         server(routes(kept), server_options()) {}
 
   http::Handler guarded(http::Handler handler) const;
   http::Router routes(Batches* batches);
   http::ServerOptions server_options() const;
   std::optional<http::Response> screen(const http::Request& head) const;
-  /// Of the model, or of one of its adapters.
-  ordered_json model_json(const std::string& name) const;
   void health(http::Response& response) const;
   http::Response refused(ApiError error, ErrorShape shape) const {
     if (options.in_words) error.message = options.in_words(error.message);
@@ -59,37 +54,21 @@ struct HttpServer::Impl {
     if (options.log) options.log(line);
   }
 
-  GenerationService& service;
-  const text::Tokenizer& tokenizer;
   const HttpOptions options;
   const Callers callers;
   mutable AnswerCounts answers;
   const int64_t started = std::time(nullptr);
-  const TextRoutes texts;
+  const std::unique_ptr<ServedModels> own;  ///< null: somebody else's
+  ServedModels& models;
   std::atomic<bool> is_draining = false;
   http::Server server;
 };
 
-ordered_json HttpServer::Impl::model_json(const std::string& name) const {
-  ordered_json json{{"id", name},
-                    {"object", "model"},
-                    {"created", started},
-                    {"owned_by", "sluice"},
-                    {"max_model_len", service.engine().context_tokens()}};
-  if (!options.names(name)) json["parent"] = options.model_name;
-  return json;
-}
-
 void HttpServer::Impl::health(http::Response& response) const {
-  const std::string failure = service.failure();
-  if (!failure.empty()) throw ApiError{503, "the engine has stopped: " + failure, "", "", 0};
   ordered_json json{{"status", is_draining ? "draining" : "ok"}};
-  if (is_draining) {
-    json["reason"] = "the server finishes what runs and then ends";
-    response.status = 503;
-  }
-  json["running"] = service.running();
-  json["waiting"] = service.waiting();
+  if (is_draining) json["reason"] = "the server finishes what runs and then ends";
+  models.tell_health(json);
+  if (is_draining) response.status = 503;
   response.set_content(dump(json), "application/json");
 }
 
@@ -104,7 +83,8 @@ http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
           response = error_response(answer, shape);
         };
         const jobs::Wishes wishes(options.is_strict);
-        const AnsweredCaller caller(callers.of(request));
+        const bool is_batch = AnsweredCaller::now().id == kBatchCaller.id;
+        const AnsweredCaller caller(is_batch ? kBatchCaller : callers.of(request));
         try {
           handler(request, response);
           // What has an answer of its own tells them itself.
@@ -134,50 +114,22 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   using http::Place;
   add_batch_routes(router, batches,
                    [this](http::Handler handler) { return guarded(std::move(handler)); });
-  add_adapter_routes(
-      router, service.adapters(), options.lora_folder,
-      [this](const std::string& name) { return options.names(name); },
-      [this](http::Handler handler) { return guarded(std::move(handler)); });
-  add("POST", "/v1/completions", Place::kWork,
-      [this](const auto& request, auto& response) { texts.complete(request, response); });
-  // Also without "v1", as callers whose base address lacks it ask.
-  for (const char* path : {"/v1/chat/completions", "/chat/completions"})
-    add("POST", path, Place::kWork,
-        [this](const auto& request, auto& response) { texts.chat_complete(request, response); });
-  const auto with_guard = [this](http::Handler handler) { return guarded(std::move(handler)); };
-  add_responses_routes(router, texts, with_guard);
-  add_anthropic_routes(router, texts, with_guard);
-  add_ollama_routes(router, texts, with_guard);
-  add_llama_routes(router, texts, tokenizer, with_guard);
-  add_rerank_routes(router, texts, tokenizer, with_guard);
-  add_embedding_routes(router, texts, tokenizer, with_guard);
-  add("POST", "/tokenize", Place::kWork,
-      [this](const auto& request, auto& response) { texts.tokenize(request, response); });
-  add("POST", "/detokenize", Place::kWork,
-      [this](const auto& request, auto& response) { texts.detokenize(request, response); });
-  add("GET", "/tokenizer_info", Place::kWork,
-      [this](const auto&, auto& response) { texts.tokenizer_info(response); });
+  models.add_routes(router, [this](http::Handler handler) { return guarded(std::move(handler)); });
   const auto list = [this](const auto&, auto& response) {
-    auto all = ordered_json::array({model_json(options.model_name)});
-    for (const std::string& name : options.aliases) all.push_back(model_json(name));
-    for (const AdapterPtr& adapter : service.adapters().list())
-      all.push_back(model_json(adapter->name));
-    response.set_content(dump({{"object", "list"}, {"data", all}}), "application/json");
+    response.set_content(dump({{"object", "list"}, {"data", models.list(started)}}),
+                         "application/json");
   };
   for (const char* path : {"/v1/models", "/models"}) add("GET", path, Place::kLoop, list);
   add("GET", "/v1/models/{*}", Place::kLoop, [this](const auto& request, auto& response) {
-    const AdapterPtr adapter = texts.model_of(request.parts.front());
-    const std::string& asked = request.parts.front();
-    const std::string& own = options.names(asked) ? asked : options.model_name;
-    response.set_content(dump(model_json(adapter ? adapter->name : own)), "application/json");
+    response.set_content(dump(models.find(request.parts.front(), started)), "application/json");
   });
   add("GET", "/health", Place::kLoop, [this](const auto&, auto& response) { health(response); });
   add("GET", "/version", Place::kLoop, [](const auto&, auto& response) {
     response.set_content(dump({{"version", SLUICE_VERSION}}), "application/json");
   });
   add("GET", "/metrics", Place::kLoop, [this, kept = batches](const auto&, auto& response) {
-    response.set_content(service.metrics().text(service.running(), service.waiting()) +
-                             answers.text() + (kept ? kept->metrics() : std::string()) +
+    response.set_content(models.metrics() + answers.text() +
+                             (kept ? kept->metrics() : std::string()) +
                              process_metrics(SLUICE_VERSION),
                          "text/plain; version=0.0.4");
   });
@@ -211,7 +163,7 @@ http::ServerOptions HttpServer::Impl::server_options() const {
   out.host = options.host;
   out.port = options.port;
   // Whoever may run or wait may also be connected.
-  const int64_t answered = service.most_waiting() + service.most_running() + kSpareConnections;
+  const int64_t answered = models.most_requests() + kSpareConnections;
   out.most_connections =
       static_cast<int>(std::clamp<int64_t>(answered, options.connections, int64_t{1} << 20));
   out.most_body_bytes = options.most_body_bytes;
@@ -232,6 +184,9 @@ http::ServerOptions HttpServer::Impl::server_options() const {
 HttpServer::HttpServer(GenerationService& service, const text::Tokenizer& tokenizer,
                        const chat::ChatTemplate* chat, HttpOptions options, Batches* batches)
     : impl_(std::make_unique<Impl>(service, tokenizer, chat, std::move(options), batches)) {}
+
+HttpServer::HttpServer(ServedModels& models, HttpOptions options, Batches* batches)
+    : impl_(std::make_unique<Impl>(models, std::move(options), batches)) {}
 
 HttpServer::~HttpServer() { stop(); }
 

@@ -17,6 +17,7 @@
 #include "src/serve/batches.h"
 #include "src/serve/callers.h"
 #include "src/serve/generation_service.h"
+#include "src/serve/served_models.h"
 #include "src/serve/served_names.h"
 
 namespace sluice::serve {
@@ -37,6 +38,7 @@ struct HttpOptions : ServedNames {
   bool splits_thoughts = false;       ///< what is between <think> and </think> is reasoning_content
   bool takes_templates = false;       ///< chat_template of requests: strangers' programs, bounded
   bool is_strict = false;             ///< wishes that are not done are refused (jobs::Wishes)
+  bool leaves = false;                ///< the model may leave the memory while the server runs
   bool has_page = true;               ///< "/" is a page for browsers: chat and live figures
   std::filesystem::path lora_folder;  ///< of adapters that callers may load; empty: none
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
@@ -50,6 +52,8 @@ class HttpServer {
   /// `batches`: no files are kept.
   HttpServer(GenerationService& service, const text::Tokenizer& tokenizer,
              const chat::ChatTemplate* chat, HttpOptions options, Batches* batches = nullptr);
+  /// Likewise of several models. Names and template options of `options` are nobody's.
+  HttpServer(ServedModels& models, HttpOptions options, Batches* batches = nullptr);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

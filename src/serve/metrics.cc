@@ -21,6 +21,43 @@ void metric_head(std::string& out, const char* name, const char* type, const cha
   out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
 
+std::string model_label(const std::string& name) {
+  std::string escaped;
+  for (const char c : name) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c == '\n' ? ' ' : c;
+  }
+  return fmt::format("model_name=\"{}\"", escaped);
+}
+
+std::string join_metrics(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, std::string>> metrics;  // head and lines, in order
+  for (const std::string& text : texts) {
+    std::string head, lines;
+    const auto put = [&] {
+      const auto same = std::find_if(metrics.begin(), metrics.end(),
+                                     [&](const auto& one) { return one.first == head; });
+      if (same != metrics.end())
+        same->second += lines;
+      else if (!head.empty() || !lines.empty())
+        metrics.emplace_back(head, lines);
+      head.clear();
+      lines.clear();
+    };
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+      const std::string line = text.substr(at, end - at);
+      if (line.starts_with('#') && !lines.empty()) put();
+      (line.starts_with('#') ? head : lines) += line;
+      at = end;
+    }
+    put();
+  }
+  std::string out;
+  for (const auto& [head, lines] : metrics) out += head + lines;
+  return out;
+}
+
 void Histogram::observe(double value) {
   const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
   ++counts_[static_cast<size_t>(bucket)];
@@ -39,15 +76,8 @@ void Histogram::write(const std::string& name, const std::string& labels, std::s
                   name, labels, count_, sum_);
 }
 
-Metrics::Metrics(std::string model)
-    : labels_([&] {
-        std::string escaped;
-        for (char c : model) {
-          if (c == '"' || c == '\\') escaped += '\\';
-          escaped += c == '\n' ? ' ' : c;
-        }
-        return fmt::format("model_name=\"{}\"", escaped);
-      }()),
+Metrics::Metrics(const std::string& model)
+    : labels_(model_label(model)),
       first_token_(kShort),
       token_gap_(kShort),
       end_to_end_(kLong),

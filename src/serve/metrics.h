@@ -15,6 +15,11 @@ namespace sluice::serve {
 /// "gauge", "histogram" or "summary".
 void metric_head(std::string& out, const char* name, const char* type, const char* help);
 
+/// model_name="NAME", escaped as labels are.
+std::string model_label(const std::string& name);
+/// Texts of several models as one: each metric's head once, and all of its lines behind it.
+std::string join_metrics(const std::vector<std::string>& texts);
+
 /// Counts by upper bounds, as Prometheus accumulates them.
 class Histogram {
  public:
@@ -43,7 +48,7 @@ struct RequestTimes {
 
 class Metrics {
  public:
-  explicit Metrics(std::string model);
+  explicit Metrics(const std::string& model);
 
   void finished(const RequestTimes& times);
   /// A request has started, with so many tokens of a prompt.

@@ -87,8 +87,9 @@ void read_options(const ordered_json& options, const OllamaModel& model, ordered
   }
 }
 
-// How long the model stays: always, here. Only that it should go at once is not done.
-void read_keep_alive(const ordered_json& value) {
+// How long the model stays: where it is the only one, always, and only that it should go at once is
+// not done. Where it may leave, the body was looked at before it came here.
+void read_keep_alive(const ordered_json& value, const OllamaModel& model) {
   if (!value.is_number() && !value.is_string())
     refuse_field("keep_alive", fmt::format("keep_alive is {}; it must be a number or a string",
                                            jobs::describe(value)));
@@ -97,7 +98,7 @@ void read_keep_alive(const ordered_json& value) {
       (value.is_string() && !value.empty() &&
        value.get_ref<const std::string&>().starts_with("0") &&
        value.get_ref<const std::string&>().find_first_of("123456789") == std::string::npos);
-  if (is_zero)
+  if (is_zero && !model.leaves)
     pass_over_or_refuse("keep_alive",
                         "keep_alive is 0; this server's model stays until the server ends");
 }
@@ -139,7 +140,7 @@ bool read_ollama_common(const std::string& name, const ordered_json& value,
   else if (name == "format")
     read_format(value, chat);
   else if (name == "keep_alive")
-    read_keep_alive(value);
+    read_keep_alive(value, model);
   else if (name == "think")
     read_think(value, model, chat);
   else

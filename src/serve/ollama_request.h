@@ -13,6 +13,7 @@ struct OllamaModel {
   int64_t context_tokens = 0;
   bool has_template = false;  ///< else prompts of /api/generate are sent as they are
   bool has_thoughts = false;
+  bool leaves = false;  ///< the memory, as keep_alive says; else it stays until the server ends
 };
 
 struct OllamaRequest {

@@ -8,6 +8,7 @@
 
 #include "src/serve/json_text.h"
 #include "src/serve/ollama_answer.h"
+#include "src/serve/ollama_listing.h"
 #include "src/serve/ollama_request.h"
 #include "src/serve/translation.h"
 
@@ -17,15 +18,16 @@ namespace {
 using nlohmann::ordered_json;
 using Route = OllamaAnswer::Route;
 
-constexpr const char* kForever = "9999-12-31T23:59:59Z";
-
 /// What the routes share.
 struct Ollama {
   const TextRoutes& texts;
   const std::string started = ollama_time();
 
   const std::string& model_name() const { return texts.options().model_name; }
-  const ModelShape& shape() const { return texts.service().engine().model().shape(); }
+  OllamaListed listed(const std::string& name) const {
+    return {texts.service().engine().model(), name,
+            texts.options().names(name) ? std::string() : model_name(), started};
+  }
 
   OllamaModel model() const {
     OllamaModel out;
@@ -33,6 +35,7 @@ struct Ollama {
     out.context_tokens = texts.service().engine().context_tokens();
     out.has_template = texts.chat_template() != nullptr;
     out.has_thoughts = texts.options().splits_thoughts;
+    out.leaves = texts.options().leaves;
     return out;
   }
   /// The name without the tag that callers add.
@@ -42,7 +45,6 @@ struct Ollama {
 
   void generate(const http::Request& request, http::Response& response, Route route) const;
   void answer_load(const std::string& model, Route route, http::Response& response) const;
-  ordered_json details(const std::string& name) const;
   ordered_json entry(const std::string& name) const;
   ordered_json entries() const;
   void show(const http::Request& request, http::Response& response) const;
@@ -83,48 +85,7 @@ void Ollama::answer_load(const std::string& model, Route route, http::Response& 
   response.set_content(dump(out), "application/json");
 }
 
-// "7.2B", "260K".
-std::string parameters_text(int64_t count) {
-  const auto number = static_cast<double>(count);
-  if (count >= 1000000000) return fmt::format("{:.1f}B", number / 1e9);
-  return count >= 1000000 ? fmt::format("{:.1f}M", number / 1e6)
-                          : fmt::format("{:.0f}K", number / 1e3);
-}
-
-// To tell models apart: of a name and the model's config.json, not of its weights. FNV-1a, four
-// times.
-std::string name_digest(const std::string& name, const std::string& config) {
-  std::string out;
-  for (uint64_t seed = 0; seed < 4; ++seed) {
-    uint64_t hash = 0xcbf29ce484222325 + seed;
-    for (const std::string* text : {&name, &config})
-      for (const char c : *text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    out += fmt::format("{:016x}", hash);
-  }
-  return out;
-}
-
-ordered_json Ollama::details(const std::string& name) const {
-  const io::Checkpoint& checkpoint = texts.service().engine().model().checkpoint();
-  return {{"parent_model", texts.options().names(name) ? "" : model_name()},
-          {"format", io::checkpoint_format_name(checkpoint.format())},
-          {"family", shape().family},
-          {"families", ordered_json::array({shape().family})},
-          {"parameter_size", parameters_text(shape().num_parameters())},
-          {"quantization_level", shape().weights_name()}};
-}
-
-ordered_json Ollama::entry(const std::string& name) const {
-  const BoundModel& model = texts.service().engine().model();
-  const std::string tagged =
-      name.find(':') == std::string::npos ? name + std::string(kOllamaTag) : name;
-  return {{"name", tagged},
-          {"model", tagged},
-          {"modified_at", started},
-          {"size", model.checkpoint().total_bytes()},
-          {"digest", name_digest(name, model.config_text())},
-          {"details", details(name)}};
-}
+ordered_json Ollama::entry(const std::string& name) const { return ollama_entry(listed(name)); }
 
 ordered_json Ollama::entries() const {
   auto out = ordered_json::array({entry(model_name())});
@@ -137,14 +98,10 @@ ordered_json Ollama::entries() const {
 // The model is here, and is all that there is: nothing is fetched, written or removed.
 void Ollama::pull(const http::Request& request, http::Response& response) const {
   const ordered_json body = parse_object(request.body);
-  const ordered_json* asked = find_value(body, "model");
-  if (!asked) asked = find_value(body, "name");
-  if (!asked) refuse_field("model", "model is missing");
-  texts.model_of(served_name(need_text("model", *asked)));
-  const ordered_json* streams = find_value(body, "stream");
-  const bool is_streamed = !streams || *streams == true;
-  response.set_content(dump({{"status", "success"}}) + (is_streamed ? "\n" : ""),
-                       is_streamed ? "application/x-ndjson" : "application/json");
+  texts.model_of(served_name(ollama_named(body)));
+  std::string told = ollama_pulled(body);
+  const bool is_streamed = told.ends_with('\n');
+  response.set_content(std::move(told), is_streamed ? "application/x-ndjson" : "application/json");
 }
 
 void Ollama::refuse_change(const char* what) const {
@@ -156,37 +113,13 @@ void Ollama::refuse_change(const char* what) const {
 
 void Ollama::show(const http::Request& request, http::Response& response) const {
   const ordered_json body = parse_object(request.body);
-  for (const auto& [name, value] : body.items())
-    if (!value.is_null() && name != "model" && name != "name" && name != "verbose")
-      refuse_unknown(name);
-  const ordered_json* asked = find_value(body, "model");
-  if (!asked) asked = find_value(body, "name");
-  if (!asked) refuse_field("model", "model is missing");
-  const AdapterPtr adapter = texts.model_of(served_name(need_text("model", *asked)));
-  const std::string name = adapter ? adapter->name : model_name();
-  const std::string& family = shape().family;
-  const sampling::SamplingParams& defaults = texts.options().defaults;
-  auto capabilities = ordered_json::array({"completion"});
-  if (texts.options().tool_format) capabilities.push_back("tools");
-  if (texts.options().splits_thoughts) capabilities.push_back("thinking");
-  const ordered_json info{{"general.architecture", family},
-                          {"general.parameter_count", shape().num_parameters()},
-                          {family + ".context_length", texts.service().engine().context_tokens()},
-                          {family + ".embedding_length", shape().hidden_size},
-                          {family + ".block_count", shape().num_layers},
-                          {family + ".attention.head_count", shape().num_heads},
-                          {family + ".attention.head_count_kv", shape().num_kv_heads},
-                          {family + ".vocab_size", shape().vocab_size}};
-  const auto* templ = texts.chat_template();
-  const ordered_json out{
-      {"parameters", fmt::format("temperature {}\ntop_k {}\ntop_p {}", defaults.temperature,
-                                 defaults.top_k, defaults.top_p)},
-      {"template", templ ? templ->source().text : std::string()},
-      {"details", details(name)},
-      {"model_info", info},
-      {"capabilities", std::move(capabilities)},
-      {"modified_at", started}};
-  response.set_content(dump(out), "application/json");
+  check_ollama_show(body);
+  const AdapterPtr adapter = texts.model_of(served_name(ollama_named(body)));
+  const OllamaShown shown{texts.service().engine().context_tokens(), texts.chat_template(),
+                          texts.options().tool_format != nullptr, texts.options().splits_thoughts,
+                          texts.options().defaults};
+  response.set_content(dump(ollama_show(listed(adapter ? adapter->name : model_name()), shown)),
+                       "application/json");
 }
 }  // namespace
 
@@ -220,7 +153,7 @@ void add_ollama_routes(http::Router& router, const TextRoutes& texts,
     ordered_json entries = to.entries();
     for (ordered_json& entry : entries) {
       entry.erase("modified_at");
-      entry["expires_at"] = kForever;
+      entry["expires_at"] = kOllamaForever;
       entry["context_length"] = to.model().context_tokens;
     }
     response.set_content(dump({{"models", std::move(entries)}}), "application/json");
