@@ -105,7 +105,11 @@ Command add_serve(CLI::App& program) {
   flags->add_to(*parser);
   return {parser, [flags](std::stop_token stop) {
             const std::vector<ServedPath> models = served_paths(*flags);
-            if (models.size() > 1) return serve_several(*flags, models, stop);
+            if (models.size() > 1 || !flags->keep.empty())
+              return serve_several(*flags, models, stop);
+            if (flags->turn_seconds >= 0)
+              throw Error(ErrorKind::kUser, "--model-turn has no effect with one model",
+                          "leave it out");
             flags->engine.model = models.front().path;
             run_one(*flags, stop);
           }};

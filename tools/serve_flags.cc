@@ -64,7 +64,7 @@ int64_t checked_lora_memory(const ServeFlags& flags) {
 }
 
 serve::KeepTime checked_keep(const ServeFlags& flags) {
-  const auto keep = serve::read_keep_time(flags.keep);
+  const auto keep = serve::read_keep_time(flags.keep.empty() ? "5m" : flags.keep);
   if (!keep)
     throw Error(ErrorKind::kUser, fmt::format("--keep {}: no time", flags.keep),
                 "write a time such as 5m or 1h30m, 0 for none, or -1 for ever");
@@ -259,15 +259,13 @@ void add_model_flags(CLI::App& parser, ServeFlags& flags) {
       ->group(group);
   parser
       .add_option("--keep", flags.keep,
-                  "time that a model stays in memory after its last request, as 5m, 0 or -1 (for "
-                  "ever)")
-      ->capture_default_str()
+                  "time that a model stays in memory after its last request, as 10m, 0 or -1 (for "
+                  "ever); then the next request loads it (default: 5m; one model: for ever)")
       ->group(group);
   parser
       .add_option("--model-turn", flags.turn_seconds,
                   "seconds from its loading on that a model takes new requests while another is "
-                  "waited for")
-      ->capture_default_str()
+                  "waited for (default: 30)")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
 }

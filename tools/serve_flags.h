@@ -36,8 +36,8 @@ struct ServeFlags {
   std::string lora_dir, lora_memory;
   int64_t most_rank = 64;
   std::string preemption = "auto";
-  std::string keep = "5m";
-  int turn_seconds = 30;
+  std::string keep;       ///< empty: as long as the server where there is one model, else 5m
+  int turn_seconds = -1;  ///< below 0: 30
 
   void add_to(CLI::App& parser);
 };

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "io/checkpoint/packed_store.h"
 #include "src/base/bytes.h"
@@ -14,6 +15,7 @@
 #include "src/http/listener.h"
 #include "src/serve/model_pool.h"
 #include "src/serve/pooled_models.h"
+#include "tools/arguments.h"
 #include "tools/flag_words.h"
 #include "tools/output.h"
 
@@ -88,7 +90,7 @@ std::vector<ServedPath> served_paths(const ServeFlags& flags) {
                             paths.size()),
                 "give each of them one, in their order, or leave it out");
   for (size_t i = 0; i < paths.size(); ++i) {
-    const bool is_named = paths.size() > 1 && !flags.names.empty();
+    const bool is_named = i < flags.names.size();
     out.push_back({is_named ? flags.names[i] : model_name(paths[i].string()), paths[i].string()});
   }
   // Two of one name are told apart by the folders that they lie in.
@@ -120,6 +122,8 @@ class Opener {
   serve::ModelParts open(const serve::ModelOpening& opening) const;
   /// What all models together may take. Errors: as EngineFlags::options().
   serve::ModelBytes budget();
+  /// All that decides the answers to batch lines beside the lines.
+  std::string answers_of_all() const;
   /// Prints the plan of each.
   void print_plans(const std::stop_token& stop) const;
 
@@ -212,6 +216,16 @@ serve::ModelParts Opener::open(const serve::ModelOpening& opening) const {
   return out;
 }
 
+std::string Opener::answers_of_all() const {
+  ChatOptions chat = flags_.chat;
+  std::string out = "several";
+  if (!chat.chat_template.empty())
+    out += "|" + read_text(std::exchange(chat.chat_template, ""), kMostSettingsBytes);
+  for (const serve::PooledModel& one : models_)
+    if (one.files) out += "|" + answers_key(one.name, *one.files, nullptr, chat);
+  return out;
+}
+
 void Opener::print_plans(const std::stop_token& stop) const {
   for (size_t i = 0; i < models_.size(); ++i) {
     if (!models_[i].files) continue;
@@ -219,6 +233,21 @@ void Opener::print_plans(const std::stop_token& stop) const {
     open_engine(flags_of(i), models_[i].files, workload_of(flags_, models_[i].context_tokens), stop,
                 [&](EngineOptions& options) { adjust_engine(flags_, options); });
   }
+}
+
+// Null: no files are kept.
+std::unique_ptr<serve::Batches> batches_of(const ServeFlags& flags, const Opener& opener,
+                                           const serve::ModelPool& pool) {
+  if (flags.batch_dir.empty()) return nullptr;
+  serve::BatchOptions options;
+  options.folder = flags.batch_dir;
+  options.names.model_name = "several";  // of records; answers say their own
+  options.model_of = [&](const std::string& name) { return pool.models()[pool.find(name)].name; };
+  options.together = flags.sequences;
+  options.config = opener.answers_of_all();
+  options.files.bytes = parse_bytes(flags.batch_quota, "--batch-dir-quota");
+  options.log = tell;
+  return std::make_unique<serve::Batches>(std::move(options));
 }
 
 // What is of one model has no meaning for several.
@@ -245,6 +274,9 @@ void wait_for_stop(const std::stop_token& stop) {
 void serve_several(const ServeFlags& flags, const std::vector<ServedPath>& models,
                    const std::stop_token& stop) {
   check_flags(flags);
+  if (flags.names.size() > models.size())
+    throw Error(ErrorKind::kUser, "--served-model-name gives several names for a model that may go",
+                "give it one");
   checked_swap(flags);
   const serve::HttpOptions http = http_options(flags);
   serve::PoolOptions options;
@@ -255,7 +287,7 @@ void serve_several(const ServeFlags& flags, const std::vector<ServedPath>& model
   options.budget = opener.budget();
   options.open = [&](const serve::ModelOpening& opening) { return opener.open(opening); };
   options.front = [&](size_t index) { return opener.front(index); };
-  options.turn = std::chrono::seconds(flags.turn_seconds);
+  if (flags.turn_seconds >= 0) options.turn = std::chrono::seconds(flags.turn_seconds);
   options.request_timeout = http.request_timeout;
   options.most_waiting = flags.waiting;
   options.order = order_of(flags.order);
@@ -263,15 +295,18 @@ void serve_several(const ServeFlags& flags, const std::vector<ServedPath>& model
   options.log = tell;
   serve::ModelPool pool(opener.models(), options);
   serve::PooledModels pooled(pool);
-  serve::HttpServer server(pooled, http);
+  const auto batches = batches_of(flags, opener, pool);
+  serve::HttpServer server(pooled, http, batches.get());
   server.listen(address);
   std::string names;
   for (const ServedPath& one : models) names += (names.empty() ? "" : ", ") + one.name;
-  tell_address(http, address.port(), fmt::format("{} models ({}) at", models.size(), names),
+  tell_address(http, address.port(),
+               fmt::format("{} ({}) at", models.size() > 1 ? "models" : "a model", names),
                "each loaded when a request names it");
   std::jthread listener([&] { server.serve(); });
   wait_for_stop(stop);
   server.drain();
+  if (batches) batches->stop();
   pool.drain(std::chrono::seconds(flags.drain_seconds));
   server.stop();
 }

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "src/base/error.h"
 #include "src/guide/call_guide.h"
@@ -76,11 +77,17 @@ std::shared_ptr<Guide> GuideMaker::make(const GuideSpec& spec) {
   std::list<GuideSpec>::iterator place;
   {
     MutexLock lock(mutex_);
+    ++counts_.known;
     if (auto guide = known(spec, lock)) return guide;
+    --counts_.known;
     place = making_.insert(making_.end(), spec);
   }
+  const auto begun = std::chrono::steady_clock::now();
   const auto end = [&](const std::shared_ptr<Guide>& made, const Error* refusal) {
     const MutexLock lock(mutex_);
+    counts_.seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    ++(made ? counts_.made : counts_.refused);
     if (made) kept_.emplace_front(spec, made);
     if (kept_.size() > kMostKept) kept_.pop_back();
     if (refusal) remember(spec, *refusal);

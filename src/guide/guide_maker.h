@@ -16,6 +16,13 @@
 
 namespace sluice::guide {
 
+/// What has been asked of a GuideMaker, from its beginning.
+struct GuideCounts {
+  int64_t made = 0, refused = 0;  ///< by work
+  double seconds = 0;             ///< of that work, of all threads
+  int64_t known = 0;              ///< asked for again: guides and refusals
+};
+
 class GuideMaker {
  public:
   /// `tokenizer` outlives it; its tokens are read when the first guide is made. `end_tokens`: the
@@ -24,6 +31,11 @@ class GuideMaker {
 
   /// Null when `spec` asks for none. Errors: kUser naming what can't be.
   std::shared_ptr<Guide> make(const sampling::GuideSpec& spec);
+
+  GuideCounts counts() const {
+    const MutexLock lock(mutex_);
+    return counts_;
+  }
 
   /// Where DRY is on: dry_breakers of what is given as texts and as tokens. A text stands for every
   /// token that holds it, and for the tokens that it is encoded as.
@@ -47,8 +59,9 @@ class GuideMaker {
   // By the special tokens that are in them.
   std::map<std::vector<int32_t>, std::shared_ptr<const TokenTrie>> tokens_
       SLUICE_GUARDED_BY(tokens_mutex_);
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition made_;
+  GuideCounts counts_ SLUICE_GUARDED_BY(mutex_);
   std::list<sampling::GuideSpec> making_ SLUICE_GUARDED_BY(mutex_);  // by threads just now
   std::list<std::pair<sampling::GuideSpec, Error>> refused_
       SLUICE_GUARDED_BY(mutex_);  // newest first

@@ -77,20 +77,22 @@ InputCount count_requests(std::istream& input, const std::string& name) {
 }
 
 JobReader::JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
-                     const ResultsFile* results, int64_t vocab_size, Shard shard)
+                     const ResultsFile* results, int64_t vocab_size, Shard shard,
+                     RoutedLines routed)
     : input_(input),
       name_(std::move(name)),
       defaults_(std::move(defaults)),
       results_(results),
       vocab_size_(vocab_size),
-      shard_(shard) {}
+      shard_(shard),
+      routed_(routed) {}
 
 ParsedLine JobReader::parse_line(std::string_view line, bool is_too_long) {
   if (is_too_long) {
     return line_error(line.substr(0, kMaxCustomIdBytes), line_number_, "", "line_too_long",
                       fmt::format("the line is longer than {} bytes", kMaxLineBytes));
   }
-  ParsedLine parsed = parse_request(line, defaults_, line_number_, vocab_size_);
+  ParsedLine parsed = parse_request(line, defaults_, line_number_, vocab_size_, routed_);
   const auto* request = std::get_if<Request>(&parsed);
   if (request == nullptr || seen_custom_ids_.insert(hash_bytes(request->custom_id)).second)
     return parsed;

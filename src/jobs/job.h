@@ -28,9 +28,11 @@ InputCount count_requests(std::istream& input, const std::string& name);
 class JobReader {
  public:
   /// `input` must outlive the reader; `name` is what messages call it. `results` may be null:
-  /// nothing is skipped. `vocab_size` as parse_request. `shard`: the others' lines are passed over.
+  /// nothing is skipped. `vocab_size` and `routed` as parse_request. `shard`: the others' lines are
+  /// passed over.
   JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
-            const ResultsFile* results = nullptr, int64_t vocab_size = 0, Shard shard = {});
+            const ResultsFile* results = nullptr, int64_t vocab_size = 0, Shard shard = {},
+            RoutedLines routed = RoutedLines::kNone);
 
   /// The next line that is not blank and not finished, or nothing at the end. A custom_id that an
   /// earlier line has is a RequestError. Give errors to ResultsFile::write_error. Errors: kFile
@@ -55,6 +57,7 @@ class JobReader {
   const ResultsFile* results_;
   int64_t vocab_size_;
   Shard shard_;
+  RoutedLines routed_;
   std::string line_;
   int64_t line_number_ = 0;
   int64_t line_offset_ = 0, line_bytes_ = 0;

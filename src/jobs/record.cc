@@ -69,6 +69,16 @@ std::string line_of(const OrderedJson& record) {
   return record.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+std::string answered_line(const Request& request, OrderedJson body, const std::string& config) {
+  return line_of(
+      {{"id", "batch_req_" + request.key},
+       {"custom_id", request.custom_id},
+       {"response",
+        {{"status_code", 200}, {"request_id", "req_" + request.key}, {"body", std::move(body)}}},
+       {"error", nullptr},
+       {"sluice", {{"key", request.key}, {"config", config}}}});
+}
+
 }  // namespace
 
 std::string answer_line(const Request& request, const Completion& completion,
@@ -85,7 +95,7 @@ std::string answer_line(const Request& request, const Completion& completion,
   if (completion.logprobs)
     choice["logprobs"] = request.is_chat ? chat_logprobs_of(*completion.logprobs)
                                          : logprobs_of(*completion.logprobs);
-  const OrderedJson body = {
+  OrderedJson body = {
       {"id", (request.is_chat ? "chatcmpl-" : "cmpl-") + request.key},
       {"object", request.is_chat ? "chat.completion" : "text_completion"},
       {"created", created},
@@ -95,12 +105,11 @@ std::string answer_line(const Request& request, const Completion& completion,
        {{"prompt_tokens", completion.prompt_tokens},
         {"completion_tokens", completion.completion_tokens},
         {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
-  return line_of(
-      {{"id", "batch_req_" + request.key},
-       {"custom_id", request.custom_id},
-       {"response", {{"status_code", 200}, {"request_id", "req_" + request.key}, {"body", body}}},
-       {"error", nullptr},
-       {"sluice", {{"key", request.key}, {"config", config}}}});
+  return answered_line(request, std::move(body), config);
+}
+
+std::string routed_line(const Request& request, std::string_view body, const std::string& config) {
+  return answered_line(request, OrderedJson::parse(body), config);
 }
 
 std::string error_line(const RequestError& error, const std::string& config) {

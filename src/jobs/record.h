@@ -19,6 +19,9 @@ inline constexpr std::string_view kRecordStart = R"({"id":"batch_req_)";
 std::string answer_line(const Request& request, const Completion& completion,
                         const std::string& model, const std::string& config, int64_t created);
 
+/// Of a routed request: `body` is the answer as JSON.
+std::string routed_line(const Request& request, std::string_view body, const std::string& config);
+
 /// `error.custom_id` may be empty: null in the record.
 std::string error_line(const RequestError& error, const std::string& config);
 

@@ -60,11 +60,14 @@ std::string take_string(json& object, const char* name) {
 }
 
 // The envelope of an OpenAI batch line; returns its body.
-json open_envelope(json& object, Request& request) {
+json open_envelope(json& object, Request& request, RoutedLines routed) {
   request.url = take_string(object, "url");
   request.method = take_string(object, "method");
   request.is_chat = request.url == "/v1/chat/completions";
-  if (!request.is_chat && request.url != "/v1/completions") {
+  const bool is_known = request.is_chat || request.url == "/v1/completions" ||
+                        (routed != RoutedLines::kNone &&
+                         (request.url == "/v1/embeddings" || request.url == "/v1/responses"));
+  if (!is_known) {
     throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions and "
                                             "/v1/chat/completions are supported",
                                             request.url.substr(0, 100))};
@@ -126,6 +129,31 @@ std::string key_of(const Request& request) {
   return hash_parts(parts).hex();
 }
 
+// More than one answer.
+bool has_many(const json& body, const char* name) {
+  const auto found = body.find(name);
+  return found != body.end() && found->is_number_integer() && *found > 1;
+}
+
+bool is_routed(const Request& request, const json& body, RoutedLines routed) {
+  if (routed != RoutedLines::kMore) return routed == RoutedLines::kAll;
+  return request.url == "/v1/embeddings" || request.url == "/v1/responses" || has_many(body, "n") ||
+         has_many(body, "best_of");
+}
+
+// What the routes need to know of it; they read the rest.
+void take_routed(const json& body, Request& request) {
+  if (const auto streams = body.find("stream"); streams != body.end() && *streams == true)
+    throw Refusal{kUnsupported, "stream is true; a batch has whole answers: leave it out"};
+  if (const auto model = body.find("model"); model != body.end() && model->is_string())
+    request.model = *model;
+  if (request.url.empty())
+    request.url = request.is_chat ? "/v1/chat/completions" : "/v1/completions";
+  request.body = body.dump();
+  const std::vector<std::string> parts{"routed 1", request.custom_id, request.url, request.body};
+  request.key = hash_parts(parts).hex();
+}
+
 void check_vocabulary(const Request& request, int64_t vocab_size) {
   const auto check = [vocab_size](const char* name, int32_t token) {
     if (vocab_size <= 0 || token < vocab_size) return;
@@ -137,7 +165,7 @@ void check_vocabulary(const Request& request, int64_t vocab_size) {
   for (const auto& [token, bias] : request.params.logit_bias) check("logit_bias", token);
 }
 
-void read_line(std::string_view line, int64_t vocab_size, Request& request) {
+void read_line(std::string_view line, int64_t vocab_size, RoutedLines routed, Request& request) {
   const int64_t invalid = first_invalid_utf8(line);
   if (invalid >= 0) {
     throw Refusal{"invalid_utf8",
@@ -158,7 +186,8 @@ void read_line(std::string_view line, int64_t vocab_size, Request& request) {
   if (is_plain)
     request.is_chat = object.contains("messages");
   else
-    object = open_envelope(object, request);
+    object = open_envelope(object, request, routed);
+  if (is_routed(request, object, routed)) return take_routed(object, request);
   read_body(object, request);
   try {
     sampling::validate(request.params);
@@ -179,7 +208,7 @@ RequestError line_error(std::string_view line, int64_t line_number, std::string 
 }
 
 ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults,
-                         int64_t line_number, int64_t vocab_size) {
+                         int64_t line_number, int64_t vocab_size, RoutedLines routed) {
   Request request;
   request.params = defaults;
   request.line_number = line_number;
@@ -188,7 +217,7 @@ ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& 
       throw Refusal{"line_too_long",
                     fmt::format("the line is longer than {} bytes", kMaxLineBytes)};
     }
-    read_line(line, vocab_size, request);
+    read_line(line, vocab_size, routed, request);
   } catch (Refusal& refusal) {
     return line_error(line, line_number, std::move(request.custom_id), std::move(refusal.code),
                       std::move(refusal.message));

@@ -26,7 +26,10 @@ struct Request {
   std::vector<int32_t> prompt_ids;  // token ids, when the line gives those
   sampling::SamplingParams params;  // validated
   std::string method, url, model;   // as given; empty in plain lines
-  int64_t line_number = 0;          // from 1
+  /// Of a routed line (RoutedLines) its body as JSON, of which only `model` and, for plain lines,
+  /// `url` are read; else empty.
+  std::string body;
+  int64_t line_number = 0;  // from 1
   std::string key;  // 32 hex digits: hash of custom_id, prompt and params; what resuming compares
 };
 
@@ -42,11 +45,19 @@ struct RequestError {
 
 using ParsedLine = std::variant<Request, RequestError>;
 
+/// Which lines a server's routes answer, as they answer callers; what is in them the routes read.
+enum class RoutedLines : uint8_t {
+  kNone,  ///< /v1/completions and /v1/chat/completions of one answer, and no other
+  kMore,  ///< lines for /v1/embeddings and /v1/responses, and of several answers (n, best_of)
+  kAll
+};
+
 /// Reads one line (without its line end). `defaults` hold for what the line does not give. Token
 /// ids (prompt, stop_token_ids, logit_bias) must be below `vocab_size`; 0 leaves that unchecked.
 /// Never throws on input.
 ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults,
-                         int64_t line_number, int64_t vocab_size = 0);
+                         int64_t line_number, int64_t vocab_size = 0,
+                         RoutedLines routed = RoutedLines::kNone);
 
 /// The error record of a line that cannot be a request; its key comes from line number and text.
 RequestError line_error(std::string_view line, int64_t line_number, std::string custom_id,

@@ -180,11 +180,18 @@ void ResultsFile::append(std::string_view lines) {
 }
 
 void ResultsFile::write(const Request& request, const Completion& completion) {
+  write_answer(request,
+               answer_line(request, completion, request.model.empty() ? model_ : request.model,
+                           config_, std::time(nullptr)));
+}
+
+void ResultsFile::write(const Request& request, std::string_view body) {
+  write_answer(request, routed_line(request, body, config_));
+}
+
+void ResultsFile::write_answer(const Request& request, const std::string& line) {
   const ContentKey key = key_of(request.key);
   SLUICE_ASSERT(!keys_.contains(key), "a request is answered once");
-  const std::string line =
-      answer_line(request, completion, request.model.empty() ? model_ : request.model, config_,
-                  std::time(nullptr));
   flush();
   append(line + '\n');
   remember(key, request.custom_id, true);

@@ -66,6 +66,8 @@ class ResultsFile {
   /// Appends the answer; on disk when it returns.
   /// Errors: kFile (disk full, input/output error): the file is cut back to its whole records.
   void write(const Request& request, const Completion& completion);
+  /// The same of a routed request: `body` is the answer as JSON.
+  void write(const Request& request, std::string_view body);
   /// Takes an error record for a line that is no request. It is on disk before any later answer is,
   /// after flush(), and at the latest when kGroupBytes or kGroupTime have come together; at once
   /// where on_record listens.
@@ -112,6 +114,7 @@ class ResultsFile {
   void load_line(const std::string& path, std::string_view line, int64_t line_number);
   void mend_tail(std::string_view tail, int64_t line_number);
   void append(std::string_view lines);
+  void write_answer(const Request& request, const std::string& line);
   void remember(const ContentKey& key, std::string_view custom_id, bool is_answer);
 
   OwnedFile file_;

@@ -18,6 +18,7 @@
 #include "src/serve/callers.h"
 #include "src/serve/job_line.h"
 #include "src/serve/json_text.h"
+#include "src/serve/routed_answers.h"
 
 namespace sluice::serve {
 
@@ -82,15 +83,50 @@ struct Batches::Job {
   jobs::ResultsFile results;
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::map<int, Line> running;  // by the index of its events
+  RoutedAnswers routed{mailbox};
   int next_index = 0;
+
+  size_t lines() const { return running.size() + routed.running(); }
+};
+
+// Of several models, those whose lines a pass over the file has met.
+struct Batches::Phase {
+  std::string endpoint;
+  std::string model;  // whose lines are run; empty: the first that comes, or there is one model
+  std::vector<std::string> done, next;
+
+  // Whether a line for it is run now.
+  bool takes(const std::string& name) {
+    if (model.empty()) model = name;
+    if (name == model) return true;
+    const auto is_in = [&](const std::vector<std::string>& all) {
+      return std::find(all.begin(), all.end(), name) != all.end();
+    };
+    if (!is_in(done) && !is_in(next)) next.push_back(name);
+    return false;
+  }
+  // The next model's turn. False: all have had it.
+  bool go_on() {
+    done.push_back(model);
+    if (next.empty()) return false;
+    model = next.front();
+    next.erase(next.begin());
+    return true;
+  }
 };
 
 Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
                  const chat::ChatTemplate* chat, BatchOptions options)
-    : service_(service),
-      tokenizer_(tokenizer),
-      chat_(chat),
-      options_(std::move(options)),
+    : Batches(std::move(options)) {
+  const MutexLock lock(mutex_);
+  service_ = &service;
+  tokenizer_ = &tokenizer;
+  chat_ = chat;
+  start();
+}
+
+Batches::Batches(BatchOptions options)
+    : options_(std::move(options)),
       config_hash_(jobs::hash_bytes(options_.config).hex()),
       files_(options_.folder / "files", options_.files,
              [this](const std::string& id) { return is_in_use(id); }),
@@ -100,7 +136,16 @@ Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
                 fmt::format("another server keeps its batches in {}", options_.folder.string()),
                 "give each server a `batch_dir` of its own");
   load();
+}
+
+void Batches::start() {
   worker_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+}
+
+void Batches::answer_with(http::Handler routes) {
+  const MutexLock lock(mutex_);
+  routes_ = std::move(routes);
+  if (!worker_.joinable()) start();
 }
 
 Batches::~Batches() { stop(); }
@@ -172,8 +217,12 @@ Batches::Json Batches::create(const Json& body) {
         name != "metadata" && name != "output_expires_after" && !value.is_null())
       refuse(400, "", fmt::format("the field \"{}\" is unknown", name.substr(0, 100)));
   const std::string file = text_of("input_file_id"), endpoint = text_of("endpoint");
-  if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions")
-    refuse(400, "endpoint", "endpoint must be /v1/completions or /v1/chat/completions");
+  constexpr std::string_view kEndpoints[] = {"/v1/completions", "/v1/chat/completions",
+                                             "/v1/embeddings", "/v1/responses"};
+  if (std::find(std::begin(kEndpoints), std::end(kEndpoints), endpoint) == std::end(kEndpoints))
+    refuse(400, "endpoint",
+           "endpoint must be /v1/completions, /v1/chat/completions, /v1/embeddings or "
+           "/v1/responses");
   if (body.contains("completion_window") && body["completion_window"] != "24h")
     refuse(400, "completion_window", "completion_window must be \"24h\"");
   if (body.contains("metadata") && !body["metadata"].is_null() && !body["metadata"].is_object())
@@ -280,7 +329,7 @@ void Batches::work(const std::stop_token& stop) {
       };
       if (!changed_.wait(lock, stop, next)) return;
     }
-    if (!service_.failure().empty()) return;  // the next start goes on
+    if (!failure().empty()) return;  // the next start goes on
     try {
       run(id, stop);
     } catch (const std::exception& error) {
@@ -313,33 +362,44 @@ void Batches::fail(const std::string& id, const std::string& message) {
   }
 }
 
-// False: the engine takes no more now.
+// False: no more is taken now.
 bool Batches::submit(Job& job, jobs::Request request) {
+  if (request.body.empty()) return submit_own(job, std::move(request));
+  http::Handler routes;
+  {
+    const MutexLock lock(mutex_);
+    routes = routes_;
+  }
+  return routes &&
+         job.routed.start(routes, std::move(request), job.results) == RoutedAnswers::Start::kTaken;
+}
+
+bool Batches::submit_own(Job& job, jobs::Request request) {
   try {
     std::vector<Submission> all(1);
     Submission& one = all.front();
     LinePrompt prompt = line_prompt(
-        request, &tokenizer_,
+        request, tokenizer_,
         {chat_, options_.tool_format, options_.splits_thoughts, options_.takes_templates});
     one.prompt = std::move(prompt.ids);
     one.params = std::move(prompt.params);
     one.keeps_special = prompt.keeps_special;
-    one.priority = options_.priority;
+    one.priority = kBatchPriority;
     one.caller = kBatchCaller;
     if (!request.model.empty() && !options_.names.names(request.model)) {
-      one.adapter = service_.adapters().find(request.model);
+      one.adapter = service_->adapters().find(request.model);
       if (!one.adapter && !options_.names.takes_any_name)  // unloaded since
         throw Error(ErrorKind::kUser, fmt::format("there is no adapter {} any more", request.model),
                     "load it again, and send the line anew");
     }
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
-    const int64_t tokens = GenerationService::tokens_of(all), most = service_.most_caller_tokens();
+    const int64_t tokens = GenerationService::tokens_of(all), most = service_->most_caller_tokens();
     if (tokens > most)  // no wait makes room for it
       throw Error(ErrorKind::kUser,
                   fmt::format("prompt and answer may have {} tokens together, and all batches {}",
                               tokens, most),
                   "lower max_tokens");
-    auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
+    auto admission = service_->submit(std::move(all), job.mailbox, job.next_index);
     if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
     job.running[job.next_index++] = {std::move(request),
                                      std::move(prompt.form),
@@ -372,13 +432,12 @@ void Batches::take_event(Job& job, const Event& event) {
     completion.completion_tokens = event.output_tokens;
     read_answer(line.request, line.form, completion);
     if (line.request.params.logprobs >= 0)
-      completion.logprobs = token_texts(line.choices, &tokenizer_);
+      completion.logprobs = token_texts(line.choices, tokenizer_);
     job.results.write(line.request, completion);
   }
   job.running.erase(found);
 }
 
-// Why a line can't be answered in a batch for `endpoint`; empty: it can.
 std::string Batches::metrics() const {
   std::map<std::string, int> by_status;
   {
@@ -392,13 +451,80 @@ std::string Batches::metrics() const {
   return out;
 }
 
+// Why a line can't be answered in a batch for `endpoint`; empty: it can.
 std::string Batches::misfit(const jobs::Request& line, const std::string& endpoint) const {
-  if (!line.url.empty() && line.url != endpoint)
-    return fmt::format("url is {}; the batch is for {}", line.url, endpoint);
+  const bool is_named = endpoint == "/v1/completions" || endpoint == "/v1/chat/completions";
+  if (line.url.empty() ? !is_named : line.url != endpoint)
+    return fmt::format("url is {}; the batch is for {}", line.url.empty() ? "missing" : line.url,
+                       endpoint);
+  if (options_.model_of) {
+    if (line.model.empty()) return "model is missing; this server has several";
+    try {
+      options_.model_of(line.model);
+      return {};
+    } catch (const ApiError& error) {
+      return error.message;
+    }
+  }
   std::vector<std::string> adapters;
-  for (const AdapterPtr& one : service_.adapters().list()) adapters.push_back(one->name);
+  for (const AdapterPtr& one : service_->adapters().list()) adapters.push_back(one->name);
   if (options_.names.takes_any_name || options_.names.names(line.model)) return {};
   return other_model(line, options_.names.model_name, adapters);
+}
+
+// For one line more beside those that run.
+bool Batches::has_room(const Job& job) const {
+  if (job.lines() == 0) return true;
+  const int64_t together =
+      service_ ? std::max<int64_t>(service_->engine().plan().policy.block_sequences(), 1)
+               : options_.together;
+  const bool waits = service_ && service_->waiting() >= kMostWaitingBefore;
+  return static_cast<int64_t>(job.lines()) < together && !waits;
+}
+
+// Runs the lines that this phase takes, each once it is its turn. False: the engine has stopped.
+bool Batches::run_lines(Job& job, Phase& phase, const std::string& input,
+                        const std::function<bool()>& goes_on) {
+  std::ifstream stream(input);
+  const bool is_one = service_ != nullptr;
+  jobs::JobReader reader(stream, input, options_.defaults, &job.results,
+                         is_one ? service_->engine().model().shape().vocab_size : 0, {},
+                         is_one ? jobs::RoutedLines::kMore : jobs::RoutedLines::kAll);
+  std::optional<jobs::Request> held;  // there was no room for it
+  bool is_at_end = false;
+  while (goes_on()) {
+    while (!is_at_end && has_room(job) && goes_on()) {
+      if (!held) {
+        auto line = reader.next();
+        if (!line) {
+          is_at_end = true;
+          break;
+        }
+        if (const auto* error = std::get_if<jobs::RequestError>(&*line)) {
+          job.results.write_error(*error);
+          continue;
+        }
+        held = std::move(std::get<jobs::Request>(*line));
+        if (const std::string why = misfit(*held, phase.endpoint); !why.empty()) {
+          job.results.write_error(*held, "invalid_request", why);
+          held.reset();
+          continue;
+        }
+        if (options_.model_of && !phase.takes(options_.model_of(held->model))) {
+          held.reset();
+          continue;
+        }
+      }
+      if (!submit(job, *held)) break;
+      held.reset();
+    }
+    if (is_at_end && job.lines() == 0) break;
+    if (!failure().empty()) return false;
+    const auto event = job.mailbox->take(kLook);
+    if (event) take_event(job, *event);
+    job.routed.look(job.results);
+  }
+  return true;
 }
 
 void Batches::run(const std::string& id, const std::stop_token& stop) {
@@ -426,13 +552,6 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
       of["sluice"] = {{"config", config_hash_}};
       count(of);
     });
-  std::ifstream stream(input);
-  jobs::JobReader reader(stream, input, options_.defaults, &job.results,
-                         service_.engine().model().shape().vocab_size);
-  const auto together =
-      static_cast<size_t>(std::max<int64_t>(service_.engine().plan().policy.block_sequences(), 1));
-  std::optional<jobs::Request> held;  // the engine had no room for it
-  bool is_at_end = false;
   auto looked = Clock::now();
   const auto goes_on = [&] {
     if (Clock::now() - looked >= kLook) {
@@ -442,40 +561,16 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
     }
     return !stop.stop_requested() && status_of(id) != "cancelling";
   };
-  while (goes_on()) {
-    while (!is_at_end && job.running.size() < together &&
-           (job.running.empty() || service_.waiting() < kMostWaitingBefore) && goes_on()) {
-      if (!held) {
-        auto line = reader.next();
-        if (!line) {
-          is_at_end = true;
-          break;
-        }
-        if (const auto* error = std::get_if<jobs::RequestError>(&*line)) {
-          job.results.write_error(*error);
-          continue;
-        }
-        held = std::move(std::get<jobs::Request>(*line));
-        if (const std::string why = misfit(*held, endpoint); !why.empty()) {
-          job.results.write_error(*held, "invalid_request", why);
-          held.reset();
-          continue;
-        }
-      }
-      if (!submit(job, *held)) break;
-      held.reset();
-    }
-    if (is_at_end && job.running.empty()) break;
-    if (!service_.failure().empty()) return;
-    if (const auto event = job.mailbox->take(kLook)) {
-      take_event(job, *event);
-      if (event->is_last()) change(id, count, /*is_durable=*/false);
-    }
-  }
+  Phase phase;
+  phase.endpoint = endpoint;
+  do {
+    if (!run_lines(job, phase, input, goes_on)) return;
+  } while (goes_on() && phase.go_on());
   job.results.flush();
   change(id, count);
   if (stop.stop_requested()) return;
   job.running.clear();
+  job.routed.clear();
   finish(id, status_of(id) == "cancelling" ? "cancelled" : "completed");
 }
 

@@ -13,6 +13,7 @@
 #include "src/base/mutex.h"
 #include "src/chat/chat_template.h"
 #include "src/chat/tool_format.h"
+#include "src/http/router.h"
 #include "src/jobs/owned_file.h"
 #include "src/jobs/results_file.h"
 #include "src/serve/file_store.h"
@@ -29,12 +30,15 @@ int64_t life_of(const std::string& field, const nlohmann::ordered_json& expires_
 struct BatchOptions {
   std::filesystem::path folder;
   ServedNames names;
+  /// Where there are several models: the name of the one that a line's name means. Throws ApiError
+  /// where it is none of them.
+  std::function<std::string(const std::string&)> model_of;
+  int64_t together = 16;                          ///< lines that several models are given at once
   const chat::ToolFormat* tool_format = nullptr;  ///< null: no calls of tools
   bool splits_thoughts = false;
   bool takes_templates = false;       ///< chat_template of lines
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
-  int32_t priority = 1000;            ///< of its requests (RequestQueue, preemption)
   FileLimits files;
   std::function<void(std::string_view)> log;
 };
@@ -45,8 +49,13 @@ class Batches {
   /// be null) outlive it. Errors: kFile; kUser when another server uses the folder.
   Batches(GenerationService& service, const text::Tokenizer& tokenizer,
           const chat::ChatTemplate* chat, BatchOptions options);
+  /// Of several models, whose routes answer (answer_with).
+  explicit Batches(BatchOptions options);
   /// Breaks off what runs, to go on at the next start.
   ~Batches();
+  /// Who answers the lines that are answered as callers' requests are: those of several models, for
+  /// embeddings and responses, and of several answers. They wait until it is said.
+  void answer_with(http::Handler routes);
 
   /// Runs no more: what was running goes on at the next start.
   void stop();
@@ -65,15 +74,22 @@ class Batches {
 
  private:
   struct Job;
+  struct Phase;
   using Json = nlohmann::ordered_json;
 
   std::filesystem::path path_of(const std::string& id, const char* suffix) const {
     return options_.folder / "batches" / (id + suffix);
   }
+  void start();
   void load();
   void work(const std::stop_token& stop);
   void run(const std::string& id, const std::stop_token& stop);
   bool submit(Job& job, jobs::Request request);
+  bool submit_own(Job& job, jobs::Request request);
+  bool run_lines(Job& job, Phase& phase, const std::string& input,
+                 const std::function<bool()>& goes_on);
+  bool has_room(const Job& job) const;
+  std::string failure() const { return service_ ? service_->failure() : std::string(); }
   std::string misfit(const jobs::Request& line, const std::string& endpoint) const;
   void take_event(Job& job, const Event& event);
   void finish(const std::string& id, const std::string& status);
@@ -86,9 +102,9 @@ class Batches {
   Json& known(const std::string& id) SLUICE_REQUIRES(mutex_);
   bool is_for_us(const Json& batch) const;
 
-  GenerationService& service_;
-  const text::Tokenizer& tokenizer_;
-  const chat::ChatTemplate* chat_;
+  GenerationService* service_ = nullptr;  // null, and what follows: several models
+  const text::Tokenizer* tokenizer_ = nullptr;
+  const chat::ChatTemplate* chat_ = nullptr;
   BatchOptions options_;
   std::string config_hash_;
   FileStore files_;
@@ -97,6 +113,7 @@ class Batches {
   Mutex writing_;  // held while a batch's file is written; before mutex_
   mutable Mutex mutex_;
   StoppableCondition changed_;
+  http::Handler routes_ SLUICE_GUARDED_BY(mutex_);
   std::vector<Json> batches_ SLUICE_GUARDED_BY(mutex_);  // oldest first
   std::jthread worker_;                                  // last: it uses everything above
 };

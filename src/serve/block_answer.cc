@@ -25,6 +25,8 @@ void BlockAnswer::add(const Event& event) {
     case Event::Kind::kText: {
       first_text_at_ = first_text_at_.value_or(http::Clock::now());
       take(reader_.add(event.text));
+      if (shape_.has_logprobs)
+        choices_.insert(choices_.end(), event.choices.begin(), event.choices.end());
       // Up to the token that ended them; what is not decided may be their beginning.
       if (blocks_.empty() || blocks_.back().kind == Block::Kind::kThought)
         undecided_tokens_ += static_cast<int64_t>(event.choices.size());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/serve/answer_form.h"
@@ -61,6 +62,8 @@ class BlockAnswer : public AnswerForm {
     return block + 1 == blocks_.size() && finish_reason_ != "stop" &&
            finish_reason_ != "tool_calls";
   }
+  /// The tokens that have come since it was last asked, where log-probabilities are told.
+  std::vector<sampling::Choice> take_choices() { return std::exchange(choices_, {}); }
   /// Of a call; nothing where it was cut short.
   std::optional<nlohmann::ordered_json> arguments_of(size_t block) const;
 
@@ -83,6 +86,7 @@ class BlockAnswer : public AnswerForm {
   chat::MessageReader reader_;
   std::vector<Block> blocks_;
   std::vector<Step> steps_;  // not written yet
+  std::vector<sampling::Choice> choices_;
   std::string finish_reason_, stop_string_;
   int64_t cached_tokens_ = 0, output_tokens_ = 0, thought_tokens_ = 0, undecided_tokens_ = 0;
   const http::Clock::time_point made_at_ = http::Clock::now();

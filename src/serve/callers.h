@@ -42,6 +42,8 @@ class Callers {
 
 /// Files and batches of all callers: they share as one.
 inline constexpr Caller kBatchCaller{1, 1};
+/// Of batches' requests (RequestQueue, preemption): any caller's come first.
+inline constexpr int32_t kBatchPriority = 1000;
 
 /// The caller whose request the thread answers, until this goes.
 class AnsweredCaller {
@@ -52,6 +54,8 @@ class AnsweredCaller {
   AnsweredCaller& operator=(const AnsweredCaller&) = delete;
   /// Nobody in particular where there is none.
   static Caller now();
+  /// Whether that is a batch.
+  static bool is_batch() { return now().id == kBatchCaller.id; }
 
  private:
   Caller before_;

@@ -1,5 +1,6 @@
 #include "src/serve/generation_service.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -593,6 +594,21 @@ int GenerationService::retry_after_seconds() const {
   const int64_t together = std::max<int64_t>(engine_.plan().policy.block_sequences(), 1);
   const double rounds = static_cast<double>(queue_.waiting()) / static_cast<double>(together);
   return static_cast<int>(std::clamp(std::ceil(metrics_.recent_seconds() * rounds), 1.0, 600.0));
+}
+
+std::string GenerationService::metrics_text() const {
+  std::string out = metrics_.text(running(), waiting());
+  const guide::GuideCounts guides = guides_.counts();
+  const auto add = [&](const char* name, const char* help, auto value) {
+    metric_head(out, name, "counter", help);
+    out += fmt::format("{}{{{}}} {}\n", name, metrics_.labels(), value);
+  };
+  add("sluice:guides_made_total", "Guides that were made of a schema, a grammar or tools.",
+      guides.made);
+  add("sluice:guides_refused_total", "Guides that could not be made.", guides.refused);
+  add("sluice:guide_seconds_total", "Seconds of making guides, refused ones too.", guides.seconds);
+  add("sluice:guides_known_total", "Guides and refusals that were asked for again.", guides.known);
+  return out;
 }
 
 int64_t GenerationService::running() const {

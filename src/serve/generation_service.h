@@ -150,6 +150,8 @@ class GenerationService {
   /// Whether one more request would be refused just now.
   bool is_full() const { return queue_.waiting() >= queue_.most_waiting(); }
   const Metrics& metrics() const noexcept { return metrics_; }
+  /// All that is counted, in the text format of Prometheus.
+  std::string metrics_text() const;
   const Engine& engine() const noexcept { return engine_; }
   /// What requests may name; others may be loaded and unloaded meanwhile.
   AdapterBank& adapters() const noexcept { return engine_.adapters(); }

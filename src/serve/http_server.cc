@@ -34,11 +34,13 @@ struct HttpServer::Impl {
         callers(options.api_keys),
         own(std::make_unique<OneModel>(service, tokenizer, chat, options)),
         models(*own),
+        batches(kept),
         server(routes(kept), server_options()) {}
   Impl(ServedModels& of, HttpOptions chosen, Batches* kept)
       : options(std::move(chosen)),
         callers(options.api_keys),
         models(of),
+        batches(kept),
         server(routes(kept), server_options()) {}
 
   http::Handler guarded(http::Handler handler) const;
@@ -60,6 +62,7 @@ struct HttpServer::Impl {
   const int64_t started = std::time(nullptr);
   const std::unique_ptr<ServedModels> own;  ///< null: somebody else's
   ServedModels& models;
+  Batches* const batches;
   std::atomic<bool> is_draining = false;
   http::Server server;
 };
@@ -75,34 +78,34 @@ void HttpServer::Impl::health(http::Response& response) const {
 // What a handler throws becomes the answer. What files and the system say of it goes to the log: it
 // names paths of this machine.
 http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
-  return
-      [this, handler = std::move(handler)](const http::Request& request, http::Response& response) {
-        const ErrorShape shape = error_shape(request.path);
-        const auto fail = [&](const std::string& what, const ApiError& answer) {
-          log(fmt::format("{} {}: {}", request.method, request.path.substr(0, 200), what));
-          response = error_response(answer, shape);
-        };
-        const jobs::Wishes wishes(options.is_strict);
-        const bool is_batch = AnsweredCaller::now().id == kBatchCaller.id;
-        const AnsweredCaller caller(is_batch ? kBatchCaller : callers.of(request));
-        try {
-          handler(request, response);
-          // What has an answer of its own tells them itself.
-          if (!response.live) add_warnings(jobs::Wishes::take(), response);
-        } catch (const ApiError& error) {
-          response = refused(error, shape);
-        } catch (const Error& error) {
-          if (error.kind() == ErrorKind::kUser)
-            response = refused({400, error.text(), "", "", 0}, shape);
-          else if (error.kind() == ErrorKind::kResource)
-            fail(error.what(), {503, "the server has no memory or disk left for this", "", "", 60});
-          else
-            fail(error.what(), {500, "an error of the server's own; its log says more", "", "", 0});
-        } catch (const std::exception& error) {
-          fail(error.what(), {500, "an error of the server's own; its log says more", "", "", 0});
-        }
-        answers.count(request, response.status);
-      };
+  return [this, handler = std::move(handler)](const http::Request& request,
+                                              http::Response& response) {
+    const ErrorShape shape = error_shape(request.path);
+    const auto fail = [&](const std::string& what, const ApiError& answer) {
+      log(fmt::format("{} {}: {}", request.method, request.path.substr(0, 200), what));
+      response = error_response(answer, shape);
+    };
+    // Nobody reads the warnings of a batch.
+    const jobs::Wishes wishes(options.is_strict || AnsweredCaller::is_batch());
+    const AnsweredCaller caller(AnsweredCaller::is_batch() ? kBatchCaller : callers.of(request));
+    try {
+      handler(request, response);
+      // What has an answer of its own tells them itself.
+      if (!response.live) add_warnings(jobs::Wishes::take(), response);
+    } catch (const ApiError& error) {
+      response = refused(error, shape);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kUser)
+        response = refused({400, error.text(), "", "", 0}, shape);
+      else if (error.kind() == ErrorKind::kResource)
+        fail(error.what(), {503, "the server has no memory or disk left for this", "", "", 60});
+      else
+        fail(error.what(), {500, "an error of the server's own; its log says more", "", "", 0});
+    } catch (const std::exception& error) {
+      fail(error.what(), {500, "an error of the server's own; its log says more", "", "", 0});
+    }
+    answers.count(request, response.status);
+  };
 }
 
 http::Router HttpServer::Impl::routes(Batches* batches) {
@@ -134,6 +137,16 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
                          "text/plain; version=0.0.4");
   });
   if (options.has_page) add("GET", "/", Place::kLoop, answer_page);
+  // Lines of batches are answered as callers are.
+  if (batches)
+    batches->answer_with([to = std::make_shared<const http::Router>(router)](
+                             const http::Request& request, http::Response& response) {
+      const AnsweredCaller caller(kBatchCaller);
+      if (const auto match = to->find(request.method, request.path))
+        (*match->handler)(request, response);
+      else
+        response = error_response({404, "there is no such route", "", "", 0});
+    });
   return router;
 }
 
@@ -188,7 +201,10 @@ HttpServer::HttpServer(GenerationService& service, const text::Tokenizer& tokeni
 HttpServer::HttpServer(ServedModels& models, HttpOptions options, Batches* batches)
     : impl_(std::make_unique<Impl>(models, std::move(options), batches)) {}
 
-HttpServer::~HttpServer() { stop(); }
+HttpServer::~HttpServer() {
+  if (impl_->batches) impl_->batches->stop();  // they are answered by the routes
+  stop();
+}
 
 int HttpServer::bind() { return impl_->server.bind(); }
 void HttpServer::listen(const http::Listener& listener) { impl_->server.listen(listener); }

@@ -63,6 +63,8 @@ class Metrics {
 
   /// `running`: requests that have started and not ended; `waiting`: that have not started.
   std::string text(int64_t running, int64_t waiting) const;
+  /// Of each line: model_label() of the model.
+  const std::string& labels() const noexcept { return labels_; }
 
  private:
   struct OfClass {

@@ -173,7 +173,7 @@ void ModelPool::answer(const http::Request& request, http::Response& response) {
     asked_last_ = index;
     slot.keep = wish && wish->keep ? *wish->keep : options_.keep;
     if (slot.place == ModelPlace::kLoaded && slot.waiters.empty()) {
-      lease = take(slot, AnsweredCaller::now().id == kBatchCaller.id);
+      lease = take(slot, AnsweredCaller::is_batch());
     } else {
       int64_t waiting = 0;
       for (const auto& one : slots_) waiting += std::ssize(one->waiters);
@@ -454,8 +454,7 @@ ModelState ModelPool::state(size_t index, WithMetrics with_metrics) const {
   const GenerationService& service = slot.model->service;
   out.running = service.running();
   out.waiting += service.waiting();
-  if (with_metrics == WithMetrics::kYes)
-    out.metrics = service.metrics().text(out.running, service.waiting());
+  if (with_metrics == WithMetrics::kYes) out.metrics = service.metrics_text();
   return out;
 }
 

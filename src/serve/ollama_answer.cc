@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "src/serve/json_text.h"
+#include "src/text/utf8.h"
 
 namespace sluice::serve {
 
 namespace {
 using nlohmann::ordered_json;
+
+constexpr double kLowestLogprob = -9999;  // JSON has no infinity
 
 std::string line(const ordered_json& object) { return dump(object) + "\n"; }
 
@@ -31,7 +34,7 @@ std::string ollama_time() {
 }
 
 ordered_json OllamaAnswer::piece(const std::string& text, const std::string& thought,
-                                 ordered_json calls) const {
+                                 ordered_json calls) {
   ordered_json out{{"model", shape().model}, {"created_at", ollama_time()}};
   if (route_ == Route::kGenerate) {
     out["response"] = text;
@@ -43,6 +46,26 @@ ordered_json OllamaAnswer::piece(const std::string& text, const std::string& tho
     out["message"] = std::move(message);
   }
   out["done"] = false;
+  if (const auto choices = take_choices(); !choices.empty()) out["logprobs"] = logprobs(choices);
+  return out;
+}
+
+ordered_json OllamaAnswer::logprobs(const std::vector<sampling::Choice>& choices) const {
+  const auto entry = [&](int32_t token, float logprob) {
+    const std::string text = tokenizer_.token_bytes(token);
+    auto bytes = ordered_json::array();
+    for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+    return ordered_json{{"token", text::mend_utf8(text)},
+                        {"logprob", std::max(static_cast<double>(logprob), kLowestLogprob)},
+                        {"bytes", std::move(bytes)}};
+  };
+  auto out = ordered_json::array();
+  for (const sampling::Choice& choice : choices) {
+    ordered_json one = entry(choice.token, choice.logprob);
+    for (const auto& other : choice.top)
+      one["top_logprobs"].push_back(entry(other.token, other.logprob));
+    out.push_back(std::move(one));
+  }
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/serve/block_answer.h"
+#include "src/text/tokenizer.h"
 
 namespace sluice::serve {
 
@@ -12,8 +13,9 @@ class OllamaAnswer final : public BlockAnswer {
  public:
   /// Which of the two it answers.
   enum class Route : uint8_t { kChat, kGenerate };
-  OllamaAnswer(AnswerShape shape, bool streams, Route route)
-      : BlockAnswer(std::move(shape), streams), route_(route) {}
+  /// `tokenizer` outlives it.
+  OllamaAnswer(AnswerShape shape, bool streams, Route route, const text::Tokenizer& tokenizer)
+      : BlockAnswer(std::move(shape), streams), tokenizer_(tokenizer), route_(route) {}
 
   std::string whole() override;
   ErrorShape error_shape() const noexcept override { return ErrorShape::kOllama; }
@@ -31,10 +33,12 @@ class OllamaAnswer final : public BlockAnswer {
 
  private:
   nlohmann::ordered_json piece(const std::string& text, const std::string& thought,
-                               nlohmann::ordered_json calls) const;
+                               nlohmann::ordered_json calls);
+  nlohmann::ordered_json logprobs(const std::vector<sampling::Choice>& choices) const;
   nlohmann::ordered_json call_json(size_t block) const;
   nlohmann::ordered_json done(nlohmann::ordered_json piece) const;
 
+  const text::Tokenizer& tokenizer_;
   const Route route_;
 };
 

@@ -143,9 +143,25 @@ bool read_ollama_common(const std::string& name, const ordered_json& value,
     read_keep_alive(value, model);
   else if (name == "think")
     read_think(value, model, chat);
+  else if (name == "logprobs")
+    chat[name] = need_flag(name, value);
+  else if (name == "top_logprobs")
+    chat[name] = value;
   else
-    return name == "logprobs" && value == false;
+    return false;
   return true;
+}
+
+// How many go with each token counts only where they are asked for; a completion has one number
+// for both.
+void settle_logprobs(ordered_json& request, bool is_chat) {
+  const bool wants = request.contains("logprobs") && request["logprobs"] == true;
+  if (!wants || !is_chat) {
+    const ordered_json top = request.value("top_logprobs", ordered_json(0));
+    request.erase("top_logprobs");
+    request.erase("logprobs");
+    if (wants) request["logprobs"] = top;
+  }
 }
 
 // Calls in messages have no ids there; a result belongs to the first call of its tool that has
@@ -263,6 +279,7 @@ OllamaRequest parse_ollama_chat(std::string_view body, const sampling::SamplingP
       refuse_unknown(name);
   }
   if (!chat.contains("messages") || chat["messages"].empty()) return request_to_load(object);
+  settle_logprobs(chat, true);
   return request_to_chat(chat, defaults, model);
 }
 
@@ -288,6 +305,7 @@ OllamaRequest parse_ollama_generate(std::string_view body, const sampling::Sampl
       refuse_unknown(name);
   }
   if (prompt.empty()) return request_to_load(object);
+  settle_logprobs(chat, !is_raw);
   if (is_raw) {
     if (!system.empty())
       refuse_field("system", model.has_template

@@ -62,8 +62,9 @@ void Ollama::generate(const http::Request& request, http::Response& response, Ro
   ApiRequest& asked = is_plain ? static_cast<ApiRequest&>(call.plain) : call.chat;
   asked.model = served_name(asked.model);
   if (call.kind == OllamaRequest::Kind::kLoad) return answer_load(asked.model, route, response);
-  const FormMaker make = [&asked, route](AnswerShape shape) {
-    return std::make_unique<OllamaAnswer>(std::move(shape), asked.streams, route);
+  const FormMaker make = [&](AnswerShape shape) {
+    return std::make_unique<OllamaAnswer>(std::move(shape), asked.streams, route,
+                                          texts.tokenizer());
   };
   if (is_plain)
     texts.complete(call.plain, make, response);

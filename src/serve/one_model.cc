@@ -38,10 +38,7 @@ void OneModel::tell_health(ordered_json& health) const {
   health["waiting"] = routes_.service().waiting();
 }
 
-std::string OneModel::metrics() const {
-  const GenerationService& service = routes_.service();
-  return service.metrics().text(service.running(), service.waiting());
-}
+std::string OneModel::metrics() const { return routes_.service().metrics_text(); }
 
 int64_t OneModel::most_requests() const {
   return routes_.service().most_waiting() + routes_.service().most_running();

@@ -254,6 +254,7 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
   for (Submission& one : submissions) {
     one.adapter = adapter;
     one.caller = AnsweredCaller::now();
+    if (AnsweredCaller::is_batch()) one.priority = kBatchPriority;
   }
   const int64_t tokens = GenerationService::tokens_of(submissions);
   shape.model = adapter ? adapter->name : options_.model_name;
@@ -262,7 +263,7 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
   how.streams = streams;
   // Where others wait before it, a caller sees that the request was taken.
   how.begins_at_once = service_.waiting() > 0;
-  how.request_time = options_.request_timeout;
+  if (!AnsweredCaller::is_batch()) how.request_time = options_.request_timeout;
   GenerationService::Admission admission;
   try {
     admission = service_.submit(std::move(submissions));

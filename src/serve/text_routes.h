@@ -44,6 +44,7 @@ class TextRoutes {
   int64_t count_tokens(const ChatRequest& call) const;
   const HttpOptions& options() const noexcept { return options_; }
   const GenerationService& service() const noexcept { return service_; }
+  const text::Tokenizer& tokenizer() const noexcept { return tokenizer_; }
   /// Of the model; may be null.
   const chat::ChatTemplate* chat_template() const noexcept { return chat_; }
   int64_t vocab_size() const { return service_.engine().model().shape().vocab_size; }

@@ -290,7 +290,7 @@ TEST(Batches, RefuseWhatTheyCanNotRun) {
   const std::vector<std::pair<ordered_json, int>> cases = {
       {{{"endpoint", "/v1/completions"}}, 400},
       {{{"input_file_id", "file-x"}, {"endpoint", "/v1/completions"}}, 404},
-      {{{"input_file_id", file}, {"endpoint", "/v1/embeddings"}}, 400},
+      {{{"input_file_id", file}, {"endpoint", "/v1/rerank"}}, 400},
       {{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "1h"}},
        400},
       {{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"metadata", 3}}, 400},

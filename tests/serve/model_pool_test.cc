@@ -11,6 +11,7 @@
 #include "src/serve/model_wish.h"
 #include "src/serve/pooled_models.h"
 #include "tests/serve/served_model.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::serve {
 namespace {
@@ -27,6 +28,7 @@ class SeveralServed {
     KeepTime keep = std::chrono::minutes(5);
     milliseconds turn{0};
     int64_t most_waiting = 100;
+    std::string batch_folder;  // empty: no files are kept
   };
   explicit SeveralServed(Wishes wishes) : wishes_(std::move(wishes)) {
     std::vector<PooledModel> models;
@@ -43,12 +45,22 @@ class SeveralServed {
     served_ = std::make_unique<PooledModels>(*pool_);
     HttpOptions http;
     http.port = 0;
-    server_ = std::make_unique<HttpServer>(*served_, http);
+    if (!wishes_.batch_folder.empty()) {
+      BatchOptions batching;
+      batching.folder = wishes_.batch_folder;
+      batching.together = 4;
+      batching.model_of = [this](const std::string& name) {
+        return pool_->models()[pool_->find(name)].name;
+      };
+      batches_ = std::make_unique<Batches>(std::move(batching));
+    }
+    server_ = std::make_unique<HttpServer>(*served_, http, batches_.get());
     port_ = server_->bind();
     listener_ = std::jthread([this] { server_->serve(); });
   }
   ~SeveralServed() {
     may_load = true;
+    if (batches_) batches_->stop();
     pool_->drain(seconds(10));
     server_->stop();
     listener_.join();
@@ -93,7 +105,7 @@ class SeveralServed {
     EXPECT_TRUE(holds());
   }
   ModelPool& pool() { return *pool_; }
-  HttpServer& http() { return *server_; }
+  Batches& batches() { return *batches_; }
 
   std::atomic<bool> may_load = true;
   std::atomic<bool> fails = false;
@@ -136,6 +148,7 @@ class SeveralServed {
       std::make_shared<const BoundModel>(BoundModel::open(testing::fixture_model("stories260k")));
   std::unique_ptr<ModelPool> pool_;
   std::unique_ptr<PooledModels> served_;
+  std::unique_ptr<Batches> batches_;
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;
   std::jthread listener_;
@@ -279,12 +292,20 @@ TEST(ModelPool, TellsOfLoadingAndTakesNoMoreThanMayWait) {
 TEST(ModelPool, CallersThatLeaveLoadNothing) {
   SeveralServed served({.turn = seconds(600)});
   served.complete("a");
-  std::jthread busy([&] { served.complete("a", 200); });
-  served.wait_until([&] { return served.get("/health")["running"] == 1; });
+  std::atomic<bool> ends = false;
+  std::vector<std::jthread> busy;
+  for (int i = 0; i < 4; ++i)
+    busy.emplace_back([&] {
+      while (!ends) served.complete("a", 200);
+    });
+  served.wait_until([&] { return served.get("/health")["running"] > 2; });
   httplib::Client hurried = served.client();
-  hurried.set_read_timeout(0, 20000);
+  hurried.set_read_timeout(0, 100000);
   hurried.Post("/v1/completions", R"({"model":"b","prompt":"x"})", "application/json");
-  busy.join();
+  hurried.stop();
+  served.wait_until([&] { return served.get("/health")["models"][1]["waiting"] == 0; });
+  ends = true;
+  busy.clear();
   served.complete("a");
   EXPECT_EQ(served.loads, 1);
 }
@@ -299,6 +320,59 @@ TEST(ModelPool, EndsWhileItLoads) {
   served.pool().drain(seconds(0));
   waiting.join();
   served.post("/v1/completions", {{"model", "b"}, {"prompt", "x"}}, 503);
+}
+
+std::string batch_of(Batches& batches, const std::string& lines) {
+  const StoredFile file = batches.files().add("in.jsonl", "batch", lines);
+  return batches.create({{"input_file_id", file.id}, {"endpoint", "/v1/completions"}})["id"];
+}
+
+std::string line_for(const std::string& id, const std::string& model, int tokens) {
+  return json{{"custom_id", id},
+              {"method", "POST"},
+              {"url", "/v1/completions"},
+              {"body",
+               {{"model", model},
+                {"prompt", "Once upon a time"},
+                {"temperature", 0},
+                {"max_tokens", tokens}}}}
+             .dump() +
+         "\n";
+}
+
+// Lines of two models in turn: each model is loaded once.
+TEST(ModelPool, RunsABatchModelByModel) {
+  const TemporaryFolder folder;
+  SeveralServed served({.batch_folder = folder.path()});
+  std::string lines;
+  for (int i = 0; i < 12; ++i)
+    lines += line_for("l" + std::to_string(i), i % 2 == 0 ? "a" : "b", 4);
+  lines +=
+      line_for("nobody", "nobody", 4) + line_for("", "", 4) + "no json\n" + line_for("none", "", 4);
+  const std::string id = batch_of(served.batches(), lines);
+  served.wait_until([&] { return served.batches().find(id)["status"] == "completed"; });
+  EXPECT_EQ(served.batches().find(id)["request_counts"],
+            (nlohmann::ordered_json{{"total", 16}, {"completed", 12}, {"failed", 4}}));
+  EXPECT_EQ(served.loads, 2);
+}
+
+TEST(ModelPool, CallersComeBeforeBatches) {
+  const TemporaryFolder folder;
+  SeveralServed served({.turn = seconds(600), .batch_folder = folder.path()});
+  served.complete("b");
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += line_for("l" + std::to_string(i), "a", 200);
+  // The batch's model has no turn while another was asked of late.
+  const std::string id = batch_of(served.batches(), lines);
+  served.wait_until([&] { return served.get("/health")["waiting"] == 4; });
+  EXPECT_EQ(served.loaded(), "b");
+  // Asked by a caller it is there, and makes way for another at once, whoever's turn it is.
+  served.complete("a");
+  served.wait_until([&] { return served.batches().find(id)["request_counts"]["completed"] > 0; });
+  served.complete("b");
+  EXPECT_EQ(served.loaded(), "b");
+  served.batches().cancel(id);
+  served.wait_until([&] { return served.batches().find(id)["status"] == "cancelled"; });
 }
 
 TEST(ModelPool, CountsForPrometheus) {

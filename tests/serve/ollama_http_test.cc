@@ -70,6 +70,42 @@ TEST(HttpOllama, AnswersWhatAChatAnswers) {
   EXPECT_EQ(last["eval_count"], 12);
 }
 
+// The same tokens and numbers as OpenAI's interface tells, in each form and in streams.
+TEST(HttpOllama, TellsLogProbabilities) {
+  const RunningServer server;
+  const json chat = server.post(
+      "/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                               {"max_tokens", 12},
+                               {"temperature", 0},
+                               {"logprobs", true},
+                               {"top_logprobs", 2}});
+  const json expected = chat["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(expected.size(), 12u);
+  const json wish = {{"logprobs", true}, {"top_logprobs", 2}, {"stream", false}};
+  EXPECT_EQ(server.post("/api/chat", chat_with(wish))["logprobs"], expected);
+  for (const bool raw : {false, true}) {
+    json body = {{"prompt", "Once upon a time"}, {"options", kGreedyOptions}, {"raw", raw}};
+    body.update(wish);
+    const json told = server.post("/api/generate", body)["logprobs"];
+    ASSERT_EQ(told.size(), 12u);
+    for (const json& one : told) EXPECT_EQ(one["top_logprobs"].size(), 2u);
+    if (!raw) EXPECT_EQ(told, expected);
+  }
+  json streamed = json::array();
+  const auto response = server.client().Post(
+      "/api/chat", chat_with({{"logprobs", true}, {"top_logprobs", 2}}).dump(), "application/json");
+  ASSERT_TRUE(response);
+  std::istringstream lines(response->body);
+  for (std::string line; std::getline(lines, line);)
+    for (const json& one : json::parse(line).value("logprobs", json::array()))
+      streamed.push_back(one);
+  EXPECT_EQ(streamed, expected);
+  const json plain = server.post("/api/chat", chat_with({{"top_logprobs", 2}, {"stream", false}}));
+  EXPECT_FALSE(plain.contains("logprobs"));
+  const json alone = server.post("/api/chat", chat_with({{"logprobs", true}, {"stream", false}}));
+  EXPECT_FALSE(alone["logprobs"][0].contains("top_logprobs"));
+}
+
 TEST(HttpOllama, SendsRawPromptsAsTheyAre) {
   const RunningServer server;
   const json plain = server.post(

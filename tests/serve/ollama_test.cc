@@ -3,6 +3,7 @@
 
 #include "src/serve/ollama_answer.h"
 #include "src/serve/ollama_request.h"
+#include "tests/engine/model_fixtures.h"
 
 namespace sluice::serve {
 namespace {
@@ -133,7 +134,8 @@ TEST(OllamaRequest, RefusesByName) {
       {asked + R"("tools": {}})", "tools"},
       {asked + R"("tools": [{"name": "n"}]})", "tools"},
       {asked + R"("think": 7})", "think"},
-      {asked + R"("logprobs": true})", "logprobs"},
+      {asked + R"("logprobs": 1})", "logprobs"},
+      {asked + R"("logprobs": true, "top_logprobs": 21})", "top_logprobs"},
       {asked + R"("stream": "yes"})", "stream"},
       {asked + R"("max_tokens": 7})", "max_tokens"},
       {asked + R"("wat": 1})", "wat"}};
@@ -174,6 +176,7 @@ std::vector<json> json_lines(const std::string& stream) {
 }
 
 TEST(OllamaAnswer, HasThoughtsTextAndCalls) {
+  const auto tokenizer = text::Tokenizer::load(testing::fixture_model("stories260k"));
   for (const auto route : {OllamaAnswer::Route::kChat, OllamaAnswer::Route::kGenerate}) {
     AnswerShape shape;
     shape.is_chat = true;
@@ -185,7 +188,7 @@ TEST(OllamaAnswer, HasThoughtsTextAndCalls) {
     std::string stream;
     json whole;
     for (const bool streams : {true, false}) {
-      OllamaAnswer answer(shape, streams, route);
+      OllamaAnswer answer(shape, streams, route, *tokenizer);
       const auto add = [&](const Event& event) {
         answer.add(event);
         if (streams) stream += answer.sign_of_life() + answer.stream_of(event);
@@ -237,7 +240,8 @@ TEST(OllamaAnswer, LeavesOutACallThatWasCutShort) {
   shape.is_chat = true;
   shape.form.calls = chat::find_tool_format("hermes");
   shape.prompt_ids = {{1}};
-  OllamaAnswer answer(shape, true, OllamaAnswer::Route::kChat);
+  const auto tokenizer = text::Tokenizer::load(testing::fixture_model("stories260k"));
+  OllamaAnswer answer(shape, true, OllamaAnswer::Route::kChat, *tokenizer);
   std::string stream;
   Event event;
   event.text = "Well.<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1";
