@@ -22,12 +22,11 @@ import tempfile
 import time
 import urllib.request
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
+import page_talks
+from browsed import EVIL, NARROW, WIDE, Page, browser, check, words
 from served import SLUICE, served
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -36,7 +35,6 @@ STORY = "Once upon a time"
 # Thoughts and calls are read where the template speaks of them.
 TEMPLATE = ("{# <think> #}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }} {% else %}"
             "{{ m.content or '' }}{% endif %}{% endfor %}{% if tools %}{{ tools | length }} tools <tool_call>{% endif %}")
-EVIL = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=2</script>"
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
     "type": "object", "properties": {"place": {"enum": ["Oslo"]}}, "required": ["place"], "additionalProperties": False}}}
 MIXTURE = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 128, "intermediate_size": 256,
@@ -44,85 +42,6 @@ MIXTURE = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], 
            "max_position_embeddings": 512, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "num_experts": 32,
            "num_experts_per_tok": 4, "moe_intermediate_size": 256, "norm_topk_prob": True, "mlp_only_layers": [],
            "decoder_sparse_step": 1, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "torch_dtype": "bfloat16"}
-WIDE, NARROW = (1280, 800), (360, 740)
-
-
-def check(what, holds, shown=""):
-    print(f"{'ok  ' if holds else 'FAIL'} {what} {shown}", flush=True)
-    if not holds:
-        sys.exit(1)
-
-
-def browser():
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--lang=en"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium") or sys.exit("no chromium; scripts/setup.sh --page installs it")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-
-
-class Page:
-    """The page at `url`, as a user has it before them."""
-
-    def __init__(self, driver, url, size=WIDE):
-        self.driver, self.url = driver, url
-        self.resize(size)
-        driver.get(url + "/")
-
-    def resize(self, size):
-        width, height = size
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                    {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
-
-    def emulate(self, **features):
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-            {"name": name.replace("_", "-"), "value": value} for name, value in features.items()]})
-
-    def get(self, element_id):
-        return self.driver.find_element(By.ID, element_id)
-
-    def run(self, script, *arguments):
-        return self.driver.execute_script(script, *arguments)
-
-    def until(self, holds, seconds=60):
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: holds())
-
-    def type(self, *keys):
-        self.driver.switch_to.active_element.send_keys(*keys)
-
-    def message(self):
-        box = self.get("message")
-        box.click()
-        return box
-
-    def set(self, element_id, value):
-        """As if it were typed and left."""
-        self.run("document.getElementById('settings').open = true; const e = document.getElementById(arguments[0]);"
-                 "e.value = arguments[1]; e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'));", element_id, value)
-
-    def articles(self):
-        return self.driver.find_elements(By.TAG_NAME, "article")
-
-    def last(self, what=".text"):
-        found = self.articles()[-1].find_elements(By.CSS_SELECTOR, what)
-        return self.run("return arguments[0].textContent", found[0]) if found else None
-
-    def is_writing(self):
-        return self.get("stop").is_displayed()
-
-    def notice(self):
-        return self.get("notice").text
-
-    def send(self, text, waits=True):
-        self.message().send_keys(text, Keys.ENTER)
-        if waits:
-            self.until(lambda: not self.is_writing() and len(self.articles()) > 1)
-
-    def problems(self):
-        """What the browser's console has said since the last look, but for refusals that a check has asked for."""
-        return [entry["message"] for entry in self.driver.get_log("browser")
-                if entry["level"] in ("SEVERE", "WARNING") and "the server responded with a status of" not in entry["message"]]
 
 
 def first_answer(page):
@@ -144,7 +63,7 @@ def first_answer(page):
     lengths = page.run("return [...window.lengths]")
     check("an answer grows as it comes", len(lengths) > 3, f"{len(lengths)} lengths")
     whole = asked(page.url, {"messages": [{"role": "user", "content": STORY}], "temperature": 0, "max_tokens": 200})
-    check("it is the server's", page.last() == whole["message"]["content"], repr(page.last()[:50]))
+    check("it is the server's", page.raw() == whole["message"]["content"] and words(page.last()) == words(page.raw()), repr(page.last()[:50]))
     check("it says why it ended and how fast it was", re.fullmatch(
         r"Cut off: the most tokens were reached\. 200 tokens, [\d.]+ a second; the first after [\d.]+ m?s\.", page.last(".note")),
         page.last(".note"))
@@ -184,11 +103,9 @@ def reloading(page):
     page.send(" and then")
     texts = [article.text for article in page.articles()]
     messages = [{"role": "system", "content": "Lily had a dog."}]
-    for article in page.articles()[:-1]:
-        messages.append({"role": "user" if article.get_attribute("class") == "user" else "assistant",
-                         "content": page.run("return arguments[0].querySelector('.text').textContent", article)})
+    messages += [{"role": one["role"], "content": one["content"]} for one in page.kept()[:-1]]
     whole = asked(page.url, {"messages": messages, "temperature": 0, "max_tokens": 60})
-    check("the system prompt and the whole conversation are sent", page.last() == whole["message"]["content"])
+    check("the system prompt and the whole conversation are sent", page.raw() == whole["message"]["content"])
     page.driver.refresh()
     page.until(lambda: page.get("model").get_attribute("value") == "small")
     check("conversation and settings survive a reload", [article.text for article in page.articles()] == texts
@@ -213,12 +130,28 @@ def schemas(page):
     page.set("schema", json.dumps({"type": "object", "properties": {"name": {"enum": ["Lily", "Tom"]}, "age": {"type": "integer"}},
                                    "required": ["name", "age"], "additionalProperties": False}))
     page.send(STORY)
-    answer = json.loads(page.last())
+    answer = json.loads(page.raw())
+    check("an answer in JSON is shown as it is", json.loads(page.last(".text code")) == answer)
     check("an answer keeps to a schema", answer["name"] in ("Lily", "Tom") and isinstance(answer["age"], int), page.last())
-    page.set("schema", json.dumps({"type": "object", "colour": 1}))
+    page.set("schema", json.dumps({"$ref": "#/colour"}))
     page.send(STORY)
-    check("what the server refuses is said", "colour" in page.last(".note") and page.get("regenerate").text == "Try again",
+    check("what the server passes over is said", "colour" in page.last(".note"), page.last(".note"))
+    page.set("schema", "")
+    page.get("new-chat").click()
+    page.set("tools", json.dumps([{"type": "function", "function": {"name": "no name"}}]))
+    page.send(STORY)
+    check("what the server refuses is said", "at most 128 letters" in page.last(".note") and page.get("regenerate").text == "Try again",
           page.last(".note"))
+    page.set("tools", "")
+    page.get("regenerate").click()
+    page.until(lambda: not page.is_writing())
+    check("and can be tried again", len(page.articles()) == 2 and page.raw(), page.last(".note"))
+    page.get("new-chat").click()
+    page.set("tools", json.dumps([{"type": "function", "function": {"name": "no name"}}]))
+    page.send("A turn that fails")
+    page.set("tools", "")
+    page.send(STORY)
+    check("a turn that failed leaves the conversation", [one["content"] for one in page.kept()][0] == STORY and len(page.articles()) == 2)
     page.set("schema", "")
     for field, value in (("temperature", "-1"), ("temperature", "101"), ("top-p", "1.5"), ("max-tokens", "0"),
                          ("max-tokens", "1.5"), ("seed", "-1")):
@@ -233,15 +166,23 @@ def schemas(page):
 
 def harmless(page):
     """Text of a model, a user, a tool or the server never becomes markup."""
-    page.set("schema", json.dumps({"enum": [EVIL]}))
+    page.set("schema", json.dumps({"type": "object", "properties": {"a": {"const": EVIL}}, "required": ["a"], "additionalProperties": False}))
     page.set("max-tokens", "300")
     page.send(EVIL)
-    check("markup in an answer is text", EVIL in json.loads(page.last()) and not page.run("return window.hacked"), page.last()[:60])
-    page.set("schema", json.dumps({"type": "object", EVIL: 1}))
+    check("markup in an answer is text", json.loads(page.raw())["a"] == json.loads(page.last(".text code"))["a"] == EVIL
+          and not page.run("return window.hacked"), page.last()[:60])
+    page.set("schema", json.dumps({"$ref": "#/" + EVIL}))
     page.send(EVIL)
-    check("and in a refusal", "onerror" in page.last(".note"))
+    check("and in a warning", "onerror" in page.last(".note"), page.last(".note"))
+    page.set("schema", "")
+    page.run("""window.real = window.fetch; const message = arguments[0];
+        window.fetch = (url, ...rest) => String(url).includes("chat") ? Promise.resolve(new Response(
+            JSON.stringify({error: {message}}), {status: 400})) : window.real(url, ...rest);""", EVIL)
+    page.send(EVIL)
+    check("and in a refusal", page.last(".note") == EVIL, page.last(".note"))
+    page.run("window.fetch = window.real")
     page.driver.refresh()
-    page.until(lambda: len(page.articles()) == 4)
+    page.until(lambda: len(page.articles()) == 6)
     found = page.run("return [window.hacked ?? 0, document.querySelectorAll('#log img, #log script').length, document.scripts.length]")
     check("and after a reload", found == [0, 0, 1], found)
     blocked = page.run("try { document.body.innerHTML = '<b></b>'; return ''; } catch (error) { return error.name; }")
@@ -438,7 +379,7 @@ def broken_engine(driver, folder):
         for weights in store.glob("layer-*"):
             os.truncate(weights, 4096)
         page.send(" and then")
-        check("an answer that the engine breaks off says so", page.last(".note") == "The server ended it.", page.last(".note"))
+        check("an answer that the engine breaks off says so", "the engine has stopped" in page.last(".note"), page.last(".note"))
         page.until(lambda: "cannot be reached" in page.get("state").text)
         check("and the server ends, which is not shown as idle", True, page.get("state").text)
         page.get("regenerate").click()
@@ -545,12 +486,14 @@ def accessible(page):
     page.driver.refresh()
     page.until(lambda: page.get("model").get_attribute("value") == "small")
     order = []
-    for _ in range(10):
+    for _ in range(11):
         page.type(Keys.TAB)
         order.append(page.run("return document.activeElement.id || document.activeElement.className || document.activeElement.tagName"))
-    check("Tab goes through the page in its order", order[4:9] == ["skip", "model", "new-chat", "log", "message"], order)
+    check("Tab goes through the page in its order", order[5:10] == ["skip", "model", "new-chat", "log", "message"], order)
+    page_talks.scripted(page, page_talks.RICH, 200)
     page.send(STORY + " <think>")
     page.set("schema", "[")
+    page.run("document.getElementById('talks').open = true")
     for scheme in ("light", "dark"):
         for size, name in ((WIDE, "wide"), (NARROW, "narrow")):
             page.emulate(prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
@@ -561,8 +504,8 @@ def accessible(page):
             small = page.run("return [...document.querySelectorAll('button, input, select')]"
                              ".filter((e) => e.offsetParent && e.offsetHeight < 24).length")
             check("buttons and fields are large enough", small == 0)
-    still = page.run("const a = document.querySelector('article'); a.classList.add('writing');"
-                     "return getComputedStyle(a.querySelector('.text'), '::after').animationName")
+    still = page.run("const a = document.querySelector('article.assistant'); a.classList.add('writing');"
+                     "return getComputedStyle(a.querySelector('.text > :last-child'), '::after').animationName")
     check("nothing blinks where motion is to be less", still == "none", still)
     page.get("key-button").send_keys(Keys.ENTER)
     axe(page, "the key's dialog")
@@ -628,7 +571,7 @@ def picture(page, folder, name):
     with contextlib.suppress(ImportError):
         from PIL import Image
         out = io.BytesIO()
-        Image.open(io.BytesIO(data)).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+        Image.open(io.BytesIO(data)).convert("RGB").quantize(16, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
         data = out.getvalue()
     path.write_bytes(data)
     print(f"     {path}: {len(data)} bytes")
@@ -636,7 +579,7 @@ def picture(page, folder, name):
 
 def pictures(page, folder):
     page.set("system", "You tell stories for children.")
-    page.run("document.getElementById('settings').open = true")
+    page.run("document.getElementById('talks').open = false; document.getElementById('settings').open = true")
     page.resize((1120, 760))
     for scheme in ("light", "dark"):
         page.emulate(prefers_color_scheme=scheme)
@@ -664,7 +607,7 @@ def main():
             with served(MODEL, "-c", "512", *chat_flags(folder)) as url:
                 page = Page(driver, url)
                 page.until(lambda: page.get("model").get_attribute("value") == "small")
-                for look in (first_answer, regenerating, reloading, schemas, harmless, tools_and_thoughts, pictures_refused,
+                for look in (first_answer, regenerating, reloading, schemas, harmless, *page_talks.CHECKS, tools_and_thoughts, pictures_refused,
                              two_tabs, counted, sent, accessible):
                     look(page)
                 check("the browser complained of nothing", page.problems() == [])

@@ -59,14 +59,16 @@ async function* eventsOf(body) {
   }
 }
 
-// Asks for an answer; `take` gets each delta of its message, then the reason for its end. Returns the usage, or null.
+// Asks for an answer; `take` gets each delta of its message, then the reason for its end. Returns {usage, warning},
+// each may be null.
 async function streamAnswer(body, signal, take) {
   const options = {method: "POST", signal, body: JSON.stringify(body), headers: {"Content-Type": "application/json"}};
   const response = await ask("v1/chat/completions", options);
+  const warning = response.headers.get("X-Sluice-Warning");  // what was asked for and is not done
   let usage = null;
   try {
     for await (const text of eventsOf(response.body)) {
-      if (text === "[DONE]") return usage;
+      if (text === "[DONE]") return {usage, warning};
       const chunk = JSON.parse(text);
       if (chunk.error) throw new Refused(500, chunk.error.message);
       usage = chunk.usage ?? usage;

@@ -3,27 +3,50 @@ class Chat {
   constructor(announcer, onKeyNeeded) {
     this.announcer = announcer;
     this.onKeyNeeded = onKeyNeeded;
-    this.messages = [];
+    this.onKept = () => {};
     this.views = [];
-    this.abort = null;  // of the answer that is being written
-    const kept = inTab.get("conversation") ?? inBrowser.get("conversation");
-    for (const message of (Array.isArray(kept) ? kept : []).map(readKept)) if (message) this.add(message);
-    this.showButtons();
+    this.abort = null;    // of the answer that is being written
+    this.editing = null;  // the view whose text is in the message box
+    this.show(inTab.get("place")?.id ?? (inTab.get("place") ? null : allTalks()[0]?.id));
   }
 
   get isWriting() {
     return this.abort !== null;
   }
 
-  // Each tab has its own, so that two don't undo each other's; a new one begins with what was said last.
+  get messages() {
+    return this.views.map((view) => view.message);
+  }
+
+  // Each tab has its own, so that two don't undo each other's; a new tab begins with what was said last.
   keep() {
-    inTab.set("conversation", this.messages);
-    inBrowser.set("conversation", this.messages);
+    const {place, isKept} = keepTalk(this.place, this.messages);
+    this.place = place;
+    inTab.set("place", place);
+    if (!isKept) tell("The browser has no room left: this conversation is gone when the page is.");
+    this.onKept();
+  }
+
+  show(id) {
+    const talk = readTalk(id);
+    this.place = {id: talk ? id : null, stamp: talk?.stamp};
+    inTab.set("place", this.place);
+    this.truncate(0);
+    for (const message of (talk?.messages ?? []).map(readKept)) if (message) this.add(message);
+    byId("empty").hidden = this.views.length > 0;
+    this.showButtons();
+    this.onKept();
+  }
+
+  // Another conversation, or a new one: what there is of an answer stays with its own.
+  leaveFor(id) {
+    this.leave("Stopped.");
+    this.endEdit();
+    this.show(id);
   }
 
   add(message) {
-    const view = new MessageView(message, message.role === "user" ? "You" : message.model || "Answer");
-    this.messages.push(message);
+    const view = new MessageView(message, this);
     this.views.push(view);
     byId("empty").hidden = true;
     byId("log").append(view.element);
@@ -31,21 +54,13 @@ class Chat {
     return view;
   }
 
-  removeLast() {
-    this.messages.pop();
-    this.views.pop().element.remove();
-  }
-
-  clear() {
-    this.stop();
-    while (this.views.length > 0) this.removeLast();
-    byId("empty").hidden = false;
-    this.keep();
-    this.showButtons();
+  truncate(count) {
+    for (const view of this.views.splice(count)) view.element.remove();
   }
 
   showButtons() {
-    const last = this.messages[this.messages.length - 1];
+    const last = this.views[this.views.length - 1]?.message;
+    byId("log").classList.toggle("busy", this.isWriting);
     byId("send").disabled = this.isWriting;
     byId("stop").hidden = !this.isWriting;
     byId("regenerate").hidden = this.isWriting || !last;
@@ -60,15 +75,51 @@ class Chat {
   send(text) {
     const settings = this.settings();
     if (!settings) return false;
+    if (this.editing) this.truncate(this.views.indexOf(this.editing));
+    this.endEdit();
+    this.dropFailed();
     this.add({...emptyAnswer(), role: "user", content: text});
     this.answer(settings);
     return true;
   }
 
-  regenerate() {
+  // A turn to which no answer came is no part of the conversation.
+  dropFailed() {
+    const last = this.views[this.views.length - 1]?.message;
+    if (!last?.isFailed || last.content || last.calls.length > 0) return;
+    const isTurn = this.views[this.views.length - 2]?.message.role === "user";
+    this.truncate(this.views.length - (isTurn ? 2 : 1));
+  }
+
+  // Puts what a user said into the message box, to be said in other words; what followed goes when it is sent.
+  edit(view) {
+    if (this.isWriting) return;
+    this.endEdit();
+    this.draft = byId("message").value;
+    this.editing = view;
+    view.element.classList.add("editing");
+    byId("message").value = view.message.content;
+    byId("message").focus();
+    tell("Send takes the place of this message and of all behind it; Esc leaves it as it is.");
+  }
+
+  endEdit(draft = "") {
+    if (!this.editing) return false;
+    this.editing.element.classList.remove("editing");
+    this.editing = null;
+    byId("message").value = draft;
+    tell("");
+    return true;
+  }
+
+  // Answers again from `view` on, an answer; without one: what was said last.
+  regenerate(view = this.views[this.views.length - 1]) {
     const settings = this.isWriting ? null : this.settings();
     if (!settings) return;
-    if (this.messages[this.messages.length - 1]?.role === "assistant") this.removeLast();
+    const index = this.views.indexOf(view);
+    if (index + 1 < this.views.length && !confirm("Answer again? All that was said behind it goes.")) return;
+    this.endEdit();
+    if (view?.message.role === "assistant") this.truncate(index);
     this.answer(settings);
   }
 
@@ -91,7 +142,6 @@ class Chat {
     const view = this.add(message);
     const abort = new AbortController();
     this.abort = abort;
-    this.isLeft = false;
     this.keep();
     tell("");
     view.setWriting(true);
@@ -101,17 +151,17 @@ class Chat {
     let first = 0;
     let reason = null;
     try {
-      const usage = await streamAnswer(body, abort.signal, (delta, ended) => {
+      const {usage, warning} = await streamAnswer(body, abort.signal, (delta, ended) => {
         if (!first && (delta.content || delta.reasoning_content || delta.tool_calls)) first = performance.now();
         reason = ended ?? reason;
         addDelta(message, delta);
         this.announcer.add(delta.content ?? "");
         this.refresh(view);
       });
-      message.note = noteOf(reason, usage, begun, first);
+      message.note = noteOf(reason, usage, begun, first) + (warning ? ` The server warns: ${warning}` : "");
     } catch (error) {
-      message.isFailed = error.name !== "AbortError" && !this.isLeft;
-      message.note = this.isLeft ? "Stopped: the page was left." : message.isFailed ? error.message : "Stopped.";
+      message.isFailed = error.name !== "AbortError";
+      message.note ||= message.isFailed ? error.message : "Stopped.";
       if (error.status === 401) this.onKeyNeeded();
     }
     this.finish(view, abort);
@@ -119,9 +169,9 @@ class Chat {
 
   finish(view, abort) {
     view.setWriting(false);
-    view.update();
+    view.update(true);
     if (this.abort === abort) this.abort = null;
-    if (!this.views.includes(view)) return this.showButtons();  // cleared meanwhile
+    if (!this.views.includes(view)) return this.showButtons();  // another conversation is shown
     this.announcer.end(view.message.calls.length > 0 ? "The model calls a tool." : view.message.note);
     this.keep();
     const hadFocus = document.activeElement === byId("stop");
@@ -129,24 +179,31 @@ class Chat {
     if (hadFocus) byId("message").focus();
   }
 
-  // At most once a frame, however fast tokens come; who has scrolled up stays there.
+  // At most once a frame, and in a small share of the time, however fast tokens come and however long the answer is;
+  // who has scrolled up stays there.
   refresh(view) {
     if (this.isDue) return;
     this.isDue = true;
     const log = byId("log");
-    requestAnimationFrame(() => {
+    const show = () => requestAnimationFrame(() => {
+      const begun = performance.now();
       this.isDue = false;
-      const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
-      view.update();
-      if (isAtEnd) log.scrollTop = log.scrollHeight;
+      if (view.isWriting) {
+        const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+        view.update(false);
+        if (isAtEnd) log.scrollTop = log.scrollHeight;
+      }
+      this.pause = Math.min(8 * (performance.now() - begun), 2000);
     });
+    if (this.pause > 100) setTimeout(show, this.pause);
+    else show();
   }
 
-  // The page goes: what there is of an answer is kept as stopped. A browser that goes back may show the page as it was.
-  leave() {
-    if (!this.isWriting || this.messages.length === 0) return;
-    this.isLeft = true;
-    this.messages[this.messages.length - 1].note = "Stopped: the page was left.";
+  // The answer that is written ends here: what there is of it is kept. A browser that goes back may show the page as it
+  // was.
+  leave(note) {
+    if (!this.isWriting || this.views.length === 0) return;
+    this.views[this.views.length - 1].message.note = note;
     this.keep();
     this.stop();
   }

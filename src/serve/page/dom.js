@@ -22,3 +22,19 @@ function tell(text) {
   write(byId("notice"), text);
 }
 
+// To the clipboard; where a browser keeps that from pages that come without TLS, by a selection.
+async function copyText(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = made("textarea", "unseen");
+    area.value = text;
+    button.after(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  tell("Copied.");
+}
+

@@ -30,6 +30,7 @@ function lookOf(text, time) {
     running: sum("vllm:num_requests_running"),
     waiting: sum("vllm:num_requests_waiting"),
     pages: sum("sluice:kv_pages"),
+    memory: sum("process_resident_memory_bytes"),
     usedPages: sum("sluice:kv_pages_used"),
     passes: sum("sluice:passes_total"),
     passSeconds: sum("sluice:pass_seconds_total"),

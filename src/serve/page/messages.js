@@ -59,50 +59,62 @@ function foldedBlock(title) {
   return block;
 }
 
-// The element of one message; update() shows what has been added since.
+// The element of one message; update() shows what has been added since. What a user says is shown as it is, an answer
+// as Markdown.
 class MessageView {
-  constructor(message, name) {
+  constructor(message, chat) {
     this.message = message;
+    this.isWriting = false;
     this.element = made("article", message.role);
-    this.element.append(made("h3", "", name));
+    const name = message.role === "user" ? "You" : message.model || "Answer";
     this.text = made("div", "text");
     this.note = made("p", "note");
-    this.element.append(this.text, this.note);
+    this.element.append(made("h3", "", name), this.text, this.note, this.buttons(chat, name));
+    this.markdown = message.role === "user" ? null : new MarkdownView(this.text);
     this.calls = [];
-    this.update();
+    this.update(true);
   }
 
-  update() {
+  buttons(chat, name) {
+    const row = made("div", "turn");
+    const add = (text, act) => {
+      const button = made("button", "", text);
+      button.type = "button";
+      button.setAttribute("aria-label", `${text}: ${name}`);
+      button.addEventListener("click", () => act(button));
+      row.append(button);
+    };
+    add("Copy", (button) => copyText(this.message.content, button));
+    if (this.message.role === "user") add("Edit", () => chat.edit(this));
+    else add("Again", () => chat.regenerate(this));
+    return row;
+  }
+
+  update(isWhole) {
     const message = this.message;
     if (message.thought && !this.thought) {
       this.thought = foldedBlock("Thoughts");
       this.text.before(this.thought);
     }
-    if (this.thought) this.append(this.thought.lastChild, message.thought);
-    this.append(this.text, message.content);
+    if (this.thought) showNodes(this.thought.lastChild, [message.thought]);
+    if (this.markdown) this.markdown.update(message.content, isWhole);
+    else write(this.text, message.content);
     (message.calls ?? []).forEach((call, index) => {
       if (!this.calls[index]) {
         this.calls[index] = foldedBlock("");
         this.note.before(this.calls[index]);
       }
       write(this.calls[index].firstChild, `Call of ${call.name}`);
-      this.append(this.calls[index].lastChild, call.arguments);
+      showNodes(this.calls[index].lastChild, [call.arguments]);
     });
     write(this.note, message.note ?? "");
     this.note.classList.toggle("failed", Boolean(message.isFailed));
   }
 
   setWriting(isWriting) {
+    this.isWriting = isWriting;
     this.element.classList.toggle("writing", isWriting);
     this.element.setAttribute("aria-busy", String(isWriting));
-  }
-
-  // Texts only grow: what is there stays, so that a long answer costs no more with every token.
-  append(place, text) {
-    if (!place.firstChild) place.append(document.createTextNode(""));
-    const node = place.firstChild;
-    if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
-    else node.data = text;
   }
 }
 

@@ -64,6 +64,7 @@ keepSettings();
 refuseFiles();
 const chat = new Chat(new Announcer(byId("announcer")), onKeyNeeded);
 const panel = new Panel(onFiguresRefused);
+const talks = new TalkList(chat);
 
 byId("composer").addEventListener("submit", send);
 byId("message").addEventListener("keydown", (event) => {
@@ -71,7 +72,7 @@ byId("message").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !byId("key-dialog").open) chat.stop();
+  if (event.key === "Escape" && !byId("key-dialog").open && !chat.endEdit(chat.draft)) chat.stop();
 });
 byId("stop").addEventListener("click", () => chat.stop());
 byId("regenerate").addEventListener("click", () => {
@@ -79,7 +80,7 @@ byId("regenerate").addEventListener("click", () => {
   byId("message").focus();
 });
 byId("new-chat").addEventListener("click", () => {
-  chat.clear();
+  chat.leaveFor(null);
   tell("");
   byId("message").focus();
 });
@@ -88,7 +89,8 @@ byId("key-button").addEventListener("click", () => askForKey("It is sent with al
 byId("key-form").addEventListener("submit", useKey);
 byId("key-cancel").addEventListener("click", decline);
 byId("key-dialog").addEventListener("cancel", decline);
-window.addEventListener("pagehide", () => chat.leave());
+window.addEventListener("pagehide", () => chat.leave("Stopped: the page was left."));
+talks.show();
 
 showModels(inTab.get("key")).catch((error) => {
   if (error.status === 401) onKeyNeeded();

@@ -8,7 +8,7 @@ class Panel {
   constructor(onRefused) {
     this.onRefused = onRefused;
     this.rates = new Rates();
-    this.curve = [];
+    this.points = [];
     document.addEventListener("visibilitychange", () => this.look());
     byId("live").addEventListener("toggle", () => this.look());
     this.look();
@@ -54,19 +54,23 @@ class Panel {
     write(byId("experts"), found(now.expertsFound, now.expertsAsked));
     fill(byId("experts-bar"), now.expertsAsked > 0 ? now.expertsFound / now.expertsAsked : 0);
     write(byId("pass"), late.passes > 0 ? shortSeconds(late.seconds / late.passes) : "–");
-    this.showCurve(late.of("generated"));
+    this.points = this.points.filter((point) => point.time >= now.time - Panel.reach);
+    this.points.push({time: now.time, rate: late.of("generated"), memory: now.memory});
+    const most = this.showCurve("curve", "rate");
+    write(byId("curve-words"), `Tokens generated a second, the last two minutes; at most ${shortNumber(most)}.`);
+    const mostMemory = this.showCurve("memory", "memory");
+    write(byId("memory-words"), `Memory of the server: ${shortBytes(now.memory)}; at most ${shortBytes(mostMemory)}.`);
     this.showLanes(now, late);
   }
 
-  showCurve(rate) {
-    const time = this.rates.now.time;
-    this.curve = this.curve.filter((point) => point.time >= time - Panel.reach);
-    this.curve.push({time, rate});
-    const most = Math.max(...this.curve.map((point) => point.rate));
-    const points = this.curve.map((point) =>
-      `${240 - (240 * (time - point.time)) / Panel.reach},${46 - (44 * point.rate) / Math.max(most, 1e-9)}`);
-    byId("curve").firstElementChild.setAttribute("points", points.join(" "));
-    write(byId("curve-words"), `Tokens generated a second, the last two minutes; at most ${shortNumber(most)}.`);
+  // Draws one figure of the last two minutes; returns the most it was.
+  showCurve(id, name) {
+    const {time} = this.rates.now;
+    const most = Math.max(...this.points.map((point) => point[name]));
+    const points = this.points.map((point) =>
+      `${240 - (240 * (time - point.time)) / Panel.reach},${46 - (44 * point[name]) / Math.max(most, 1e-9)}`);
+    byId(id).firstElementChild.setAttribute("points", points.join(" "));
+    return most;
   }
 
   // Lanes that have ever worked: a machine without a device has none of its copies.

@@ -1,5 +1,5 @@
-// What stays in the browser: the settings and the last conversation (this browser), the tab's own conversation and the
-// key (this tab). A browser may refuse to keep anything, or have no room left: then things last as long as the page.
+// What stays in the browser: settings and conversations (this browser), which conversation a tab shows and the key
+// (this tab). A browser may refuse to keep anything: then things last as long as the page.
 function keeper(storage) {
   const held = new Map();
   return {
@@ -11,13 +11,34 @@ function keeper(storage) {
         return held.get(name);
       }
     },
+    // False: the browser has no room left; the value lasts as long as the page.
     set(name, value) {
-      held.set(name, value);
       try {
         storage().setItem(`sluice.${name}`, JSON.stringify(value));
-      } catch {
-        // Held above.
+        held.delete(name);
+        return true;
+      } catch (error) {
+        this.remove(name);
+        held.set(name, value);
+        return error.name !== "QuotaExceededError";
       }
+    },
+    remove(name) {
+      held.delete(name);
+      try {
+        storage().removeItem(`sluice.${name}`);
+      } catch {
+        // Nothing was kept.
+      }
+    },
+    names() {
+      const all = [...held.keys()];
+      try {
+        for (const name of Object.keys(storage())) if (name.startsWith("sluice.")) all.push(name.slice(7));
+      } catch {
+        // Only what is held.
+      }
+      return all;
     },
   };
 }
