@@ -59,6 +59,7 @@ constexpr FlagOf kFlags[] = {{"activations", "--activations"},
                              {"sequences", "--sequences"},
                              {"shard", "--shard"},
                              {"threads", "--threads"},
+                             {"unix_socket", "--unix-socket"},
                              {"weights", "--weights"}};
 }  // namespace
 

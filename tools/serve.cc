@@ -32,9 +32,11 @@ void run_one(const ServeFlags& flags, std::stop_token stop) {
   http.defaults = flags.chat.defaults(flags.engine.model);
   http.model_name = flags.names.empty() ? model_name(flags.engine.model) : flags.names.front();
   if (!flags.names.empty()) http.aliases.assign(flags.names.begin() + 1, flags.names.end());
+  ServiceManager manager;
   // A port that is taken is told before anything is read.
-  const http::Listener address = http::Listener::open(http.host, http.port);
+  const http::Listener address = open_listener(flags, manager);
   serve::WaitingRoom waiting(address, http);
+  manager.notify("STATUS=loading the model");
   const auto tokenizer = need_tokenizer(flags.engine);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   const serve::ChatStyle style = flags.chat.style(chat.get());
@@ -79,10 +81,12 @@ void run_one(const ServeFlags& flags, std::stop_token stop) {
   serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
   waiting.close();
   server.listen(address);
-  tell_address(http, address.port(), fmt::format("{} at", http.model_name),
+  tell_address(http, address, fmt::format("{} at", http.model_name),
                chat ? "completions and chat" : "completions; the model has no chat template");
   std::jthread listener([&] { server.serve(); });
+  manager.notify("READY=1\nSTATUS=serving");
   wait_for_end(service, stop);
+  manager.notify("STOPPING=1");
   server.drain();
   if (batches) batches->stop();
   const std::string failure = service.failure();

@@ -125,16 +125,35 @@ bool is_loopback(const std::string& host) {
 
 }  // namespace
 
-void tell_address(const serve::HttpOptions& http, int port, const std::string& who,
-                  const std::string& what) {
-  const std::string shown =
-      http.host.find(':') == std::string::npos ? http.host : "[" + http.host + "]";
-  tell(fmt::format("{} http://{}:{}/v1 ({}{}); Ctrl-C stops", who, shown, port, what,
-                   http.api_keys.empty() ? "" : "; with an API key"));
+http::Listener open_listener(const ServeFlags& flags, ServiceManager& manager) {
+  if (auto given = manager.take_listener()) {
+    for (const CLI::Option* flag : flags.addresses)
+      if (flag->count() > 0)
+        throw Error(ErrorKind::kUser,
+                    fmt::format("{} says where to listen, and a socket was handed over "
+                                "(LISTEN_FDS)",
+                                flag->get_name()),
+                    "leave the one or the other out");
+    return *std::move(given);
+  }
+  if (flags.socket_path.empty()) return http::Listener::open(flags.http.host, flags.http.port);
+  return http::Listener::open_unix(flags.socket_path,
+                                   static_cast<mode_t>(std::stoul(flags.socket_mode, nullptr, 8)));
+}
+
+void tell_address(const serve::HttpOptions& http, const http::Listener& listener,
+                  const std::string& who, const std::string& what) {
+  const char* key = http.api_keys.empty() ? "" : "; with an API key";
+  const std::string host = listener.address();
+  if (listener.is_unix())
+    return tell(fmt::format("{} the socket {} ({}{}); Ctrl-C stops", who, host, what, key));
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  const int port = listener.port();
+  tell(fmt::format("{} http://{}:{}/v1 ({}{}); Ctrl-C stops", who, shown, port, what, key));
   if (http.has_page)
     tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
                      port));
-  if (http.api_keys.empty() && !is_loopback(http.host))
+  if (http.api_keys.empty() && !is_loopback(host))
     tell(
         fmt::format("note: anybody who reaches {} may ask, upload and read what is kept: there is "
                     "no API key (--api-key)",
@@ -172,15 +191,39 @@ void add_key_flags(CLI::App& parser, ServeFlags& flags) {
       ->group(group);
 }
 
+void add_address_flags(CLI::App& parser, ServeFlags& flags) {
+  const char* group = "Server";
+  CLI::Option* host = parser.add_option("--host", flags.http.host, "address to listen on")
+                          ->capture_default_str()
+                          ->group(group);
+  CLI::Option* port = parser.add_option("--port", flags.http.port, "port; 0: any that is free")
+                          ->capture_default_str()
+                          ->check(CLI::Range(0, 65535))
+                          ->group(group);
+  CLI::Option* path = parser
+                          .add_option("--unix-socket", flags.socket_path,
+                                      "listen at this file instead of a port: a socket that only "
+                                      "this machine reaches")
+                          ->excludes(host)
+                          ->excludes(port)
+                          ->group(group);
+  parser.add_option("--unix-socket-mode", flags.socket_mode, "permissions of that file")
+      ->capture_default_str()
+      ->needs(path)
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool is_mode = !text.empty() && text.size() <= 4 &&
+                                 text.find_first_not_of("01234567") == std::string::npos;
+            return is_mode ? std::string() : "give permissions in octal, such as 660";
+          },
+          "MODE"))
+      ->group(group);
+  flags.addresses = {host, port, path};
+}
+
 void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   const char* group = "Server";
-  parser.add_option("--host", flags.http.host, "address to listen on")
-      ->capture_default_str()
-      ->group(group);
-  parser.add_option("--port", flags.http.port, "port; 0: any that is free")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65535))
-      ->group(group);
+  add_address_flags(parser, flags);
   add_key_flags(parser, flags);
   parser
       .add_option("--allowed-host", flags.http.allowed_hosts,

@@ -8,6 +8,7 @@
 #include "src/serve/keep_time.h"
 #include "tools/chat_options.h"
 #include "tools/engine_flags.h"
+#include "tools/service_manager.h"
 
 namespace sluice::tools {
 
@@ -38,6 +39,8 @@ struct ServeFlags {
   std::string preemption = "auto";
   std::string keep;       ///< empty: as long as the server where there is one model, else 5m
   int turn_seconds = -1;  ///< below 0: 30
+  std::string socket_path, socket_mode = "660";
+  std::vector<const CLI::Option*> addresses;  ///< flags that say where to listen
 
   void add_to(CLI::App& parser);
 };
@@ -58,8 +61,11 @@ serve::HttpOptions http_options(const ServeFlags& flags);
 /// What the flags say of an engine that serves, beside what all engines are told.
 void adjust_engine(const ServeFlags& flags, EngineOptions& options);
 
+/// Where the flags or the service manager say. Errors: kUser when it can't be had, or both say.
+http::Listener open_listener(const ServeFlags& flags, ServiceManager& manager);
+
 /// Says where the server is: "`who` http://...", and for what.
-void tell_address(const serve::HttpOptions& http, int port, const std::string& who,
-                  const std::string& what);
+void tell_address(const serve::HttpOptions& http, const http::Listener& listener,
+                  const std::string& who, const std::string& what);
 
 }  // namespace sluice::tools

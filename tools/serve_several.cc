@@ -281,7 +281,8 @@ void serve_several(const ServeFlags& flags, const std::vector<ServedPath>& model
   const serve::HttpOptions http = http_options(flags);
   serve::PoolOptions options;
   options.keep = checked_keep(flags);
-  const http::Listener address = http::Listener::open(http.host, http.port);
+  ServiceManager manager;
+  const http::Listener address = open_listener(flags, manager);
   Opener opener(flags, models, http);
   if (flags.engine.dry_run) return opener.print_plans(stop);
   options.budget = opener.budget();
@@ -300,11 +301,13 @@ void serve_several(const ServeFlags& flags, const std::vector<ServedPath>& model
   server.listen(address);
   std::string names;
   for (const ServedPath& one : models) names += (names.empty() ? "" : ", ") + one.name;
-  tell_address(http, address.port(),
+  tell_address(http, address,
                fmt::format("{} ({}) at", models.size() > 1 ? "models" : "a model", names),
                "each loaded when a request names it");
   std::jthread listener([&] { server.serve(); });
+  manager.notify("READY=1\nSTATUS=serving");
   wait_for_stop(stop);
+  manager.notify("STOPPING=1");
   server.drain();
   if (batches) batches->stop();
   pool.drain(std::chrono::seconds(flags.drain_seconds));

@@ -1,10 +1,14 @@
 #include "src/http/connection.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -26,7 +30,7 @@ constexpr size_t kWrittenAtOnce = 256 << 10;
 void Connection::start() {
   SystemError error;
   socket_.non_blocking(true, error);
-  socket_.set_option(tcp::no_delay(true), error);
+  socket_.set_option(asio::ip::tcp::no_delay(true), error);
   // A caller whose machine is gone says nothing more.
   socket_.set_option(asio::socket_base::keep_alive(true), error);
   using Count = int;
@@ -42,12 +46,13 @@ void Connection::start() {
 // The loop may hand on what was seen of a caller that has gone, where this one has its place: what
 // the socket itself says decides.
 void Connection::watch_for_reset() {
-  socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](const SystemError& code) {
-    if (code || self->phase_ == Phase::kClosed) return;
-    pollfd state{self->socket_.native_handle(), 0, 0};
-    if (::poll(&state, 1, 0) > 0) return self->close();
-    self->watch_for_reset();
-  });
+  socket_.async_wait(StreamSocket::wait_error,
+                     [self = shared_from_this()](const SystemError& code) {
+                       if (code || self->phase_ == Phase::kClosed) return;
+                       pollfd state{self->socket_.native_handle(), 0, 0};
+                       if (::poll(&state, 1, 0) > 0) return self->close();
+                       self->watch_for_reset();
+                     });
 }
 
 void Connection::close() {
@@ -119,7 +124,7 @@ void Connection::watch() {
   if (is_watching_ || has_input_ended_ || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kRouted && reader_.buffered_bytes() >= kMostAhead) return;
   is_watching_ = true;
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const SystemError& code) {
+  socket_.async_wait(StreamSocket::wait_read, [self = shared_from_this()](const SystemError& code) {
     self->is_watching_ = false;
     if (code || self->phase_ == Phase::kClosed) return;
     try {
@@ -240,10 +245,25 @@ void Connection::refuse(Response response) {
   write_whole(response);
 }
 
-std::string Connection::peer() const {
-  boost::system::error_code error;
-  const auto address = socket_.remote_endpoint(error).address();
-  return error ? std::string() : address.to_string();
+// Of a socket of the file system: whose process it is that called.
+std::string Connection::peer() {
+  const int fd = socket_.native_handle();
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
+  if (address.ss_family == AF_UNIX) {
+    ucred caller{};
+    bytes = sizeof caller;
+    ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &caller, &bytes);
+    return fmt::format("unix:{}", caller.uid);
+  }
+  char text[INET6_ADDRSTRLEN] = "";
+  const void* number =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+          : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  ::inet_ntop(address.ss_family, number, text, sizeof text);
+  return text;
 }
 
 void Connection::dispatch() {
@@ -353,7 +373,7 @@ void Connection::on_written() {
   pump_.reset();
   if (closes_ || server_.is_stopping || (has_input_ended_ && reader_.buffered_bytes() == 0)) {
     SystemError error;
-    socket_.shutdown(tcp::socket::shutdown_send, error);
+    socket_.shutdown(StreamSocket::shutdown_send, error);
     if (has_input_ended_ || error) return close();
     rest(Phase::kLeaving, kLinger);
     return watch();

@@ -2,7 +2,6 @@
 // One caller of the server: reads its requests, has them run, writes their answers, each within its
 // time.
 #include <atomic>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <list>
@@ -22,7 +21,7 @@ namespace sluice::http {
 /// All in the loop's thread, but where it says otherwise.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Server::Impl& server, tcp::socket socket, bool is_extra)
+  Connection(Server::Impl& server, StreamSocket socket, bool is_extra)
       : server_(server),
         socket_(std::move(socket)),
         timer_(server.loop),
@@ -66,10 +65,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write_some();
   void on_written();
   std::chrono::milliseconds body_time() const;
-  std::string peer() const;
+  std::string peer();
 
   Server::Impl& server_;
-  tcp::socket socket_;
+  StreamSocket socket_;
   asio::steady_timer timer_;
   RequestReader reader_;
   Fields headers_;  // of the answer to this request

@@ -24,7 +24,8 @@ struct Request {
   Fields headers;
   std::string body;
   std::vector<std::string> parts;  ///< what the {} of the route's path matched
-  std::string peer;                ///< the address that it came from, without the port
+  std::string
+      peer;  ///< the address that it came from, without the port; "unix:UID" of a process here
 
   /// The first header of that name in any case; empty when there is none.
   std::string_view header(std::string_view name) const;

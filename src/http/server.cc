@@ -34,7 +34,7 @@ Server::Impl::Impl(Router routes, ServerOptions chosen)
 }
 
 void Server::Impl::accept() {
-  acceptor.async_accept([this](const SystemError& code, tcp::socket socket) {
+  acceptor.async_accept([this](const SystemError& code, StreamSocket socket) {
     if (is_stopping || !acceptor.is_open()) return;
     if (!code) {
       try {
@@ -58,7 +58,7 @@ Connection* Server::Impl::least_wanted() const {
   return resting.empty() ? nullptr : resting.front();
 }
 
-void Server::Impl::admit(tcp::socket socket) {
+void Server::Impl::admit(StreamSocket socket) {
   const auto most = static_cast<size_t>(options.most_connections);
   if (connections.size() >= most)
     if (Connection* last = least_wanted()) last->close();
@@ -111,10 +111,10 @@ int Server::bind() {
 
 void Server::listen(const Listener& listener) {
   const int fd = listener.duplicate();
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
-  impl_->acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd);
+  int family = AF_UNSPEC;
+  socklen_t bytes = sizeof family;
+  ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes);
+  impl_->acceptor.assign(asio::generic::stream_protocol(family, 0), fd);
 }
 
 void Server::serve() {

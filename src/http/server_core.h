@@ -2,8 +2,9 @@
 // What the server and its connections share; in the event loop's thread, but where it says
 // otherwise.
 #include <array>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <list>
 #include <memory>
@@ -18,7 +19,7 @@
 namespace sluice::http {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
+using StreamSocket = asio::generic::stream_protocol::socket;  // of TCP or of the file system
 using SystemError = boost::system::error_code;
 
 constexpr const char* kTooMany = "too many connections; try again later";
@@ -30,7 +31,7 @@ struct Server::Impl {
   Impl(Router routes, ServerOptions chosen);
 
   void accept();
-  void admit(tcp::socket socket);
+  void admit(StreamSocket socket);
   /// Who makes way for a new caller: the connection that has sent nothing for longest, else that
   /// without a whole request for longest; null: all have requests that are answered.
   Connection* least_wanted() const;
@@ -46,7 +47,7 @@ struct Server::Impl {
   // Crews before the loop: what they post is dropped with it.
   Crew answers{"answers", 1}, reserved{"reserved", 1}, work{"requests", 4}, large{"large", 2};
   asio::io_context loop{1};
-  tcp::acceptor acceptor{loop};
+  asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor{loop};
   asio::steady_timer timer{loop};
   std::set<std::shared_ptr<Connection>> connections;
   std::list<Connection*> silent;   ///< that have sent nothing, the oldest first

@@ -1,8 +1,12 @@
 // sluice serve and bench serve as a user runs them: start, load, an interrupt in the middle.
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 
 #include "tests/tools/command.h"
@@ -115,6 +119,95 @@ TEST(Serve, SaysWhatIsWrongBeforeItListens) {
   fail({"bench", "serve", "--url", "ftp://x"}, 2, {"http://"});
   EXPECT_NE(sluice({"bench", "serve", "--url", "http://127.0.0.1:1", "--requests", "1"}).exit_code,
             0);
+}
+
+// A socket of the file system, bound; listening where it is a stream.
+int bound_at(const std::string& path, int type) {
+  const int fd = ::socket(AF_UNIX, type, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  if (type == SOCK_STREAM) EXPECT_EQ(::listen(fd, 8), 0);
+  return fd;
+}
+
+int health(const std::string& socket_path) {
+  httplib::Client client(socket_path);
+  client.set_address_family(AF_UNIX);
+  const auto answer = client.Get("/health");
+  return answer ? answer->status : 0;
+}
+
+TEST(Serve, AnswersAtASocketOfTheFileSystem) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("s");
+  Command command({"serve", fixture_model("stories260k"), "-c", "256", "--unix-socket", path,
+                   "--unix-socket-mode", "600"});
+  ASSERT_TRUE(command.wait_until([&] { return health(path) == 200; }));
+  fail({"serve", fixture_model("stories260k"), "--unix-socket", path}, 2,
+       {"somebody listens there already", "--unix-socket"});
+  EXPECT_EQ(health(path), 200);
+  command.send(SIGTERM);
+  const Outcome outcome = command.wait();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_NE(outcome.err.find("at the socket " + path), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (const char* mode : {"9", "0x1", "rw", "66066"})
+    fail({"serve", "m", "--unix-socket", path, "--unix-socket-mode", mode}, 2, {"octal"});
+  fail({"serve", "m", "--unix-socket", path, "--port", "0"}, 2, {"--unix-socket"});
+}
+
+// As a service manager starts a program that it has opened a socket for: descriptor 3, and a
+// variable that says for whom.
+Command::Options handed_over(int fd, const std::string& notify) {
+  Command::Options options;
+  options.program = "/bin/sh";
+  options.environment = {"SOCKET=" + std::to_string(fd), "NOTIFY_SOCKET=" + notify, "LISTEN_FDS=1"};
+  return options;
+}
+Words started_with(const std::string& pid, const Words& more) {
+  Words words{"-c",
+              "eval \"exec 3<&$SOCKET\"; LISTEN_PID=" + pid + " exec \"$0\" \"$@\"",
+              SLUICE_PROGRAM,
+              "serve",
+              fixture_model("stories260k"),
+              "-c",
+              "256",
+              "-t",
+              "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(Serve, TakesASocketFromAServiceManagerAndTellsItHowFarItIs) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("s"), notify = folder.path("notify");
+  const int listening = bound_at(path, SOCK_STREAM), told = bound_at(notify, SOCK_DGRAM);
+  Command command(started_with("$$", {}), handed_over(listening, notify));
+  ASSERT_TRUE(command.wait_until([&] { return health(path) == 200; }));
+  command.send(SIGTERM);
+  EXPECT_EQ(command.wait().exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path));  // the manager's
+  std::string all;
+  char state[256];
+  for (ssize_t bytes; (bytes = ::recv(told, state, sizeof state, MSG_DONTWAIT)) > 0;)
+    all += std::string(state, static_cast<size_t>(bytes)) + ";";
+  EXPECT_EQ(all, "STATUS=loading the model;READY=1\nSTATUS=serving;STOPPING=1;");
+
+  const Outcome both =
+      Command(started_with("$$", {"--port", "0"}), handed_over(listening, notify)).wait();
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(both.err.find("--port says where to listen"), std::string::npos) << both.err;
+  const Outcome none = Command(started_with("$$", {}), handed_over(told, notify)).wait();
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("no stream socket that listens"), std::string::npos) << none.err;
+  // What is another process's is not taken.
+  const std::string own = folder.path("own");
+  Command other(started_with("1", {"--unix-socket", own}), handed_over(listening, notify));
+  EXPECT_TRUE(other.wait_until([&] { return health(own) == 200; }));
+  ::close(listening);
+  ::close(told);
 }
 
 }  // namespace
