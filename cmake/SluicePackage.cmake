@@ -20,6 +20,10 @@ add_custom_command(OUTPUT ${completions} ${pages}/man/man1/sluice.1
 add_custom_target(sluice_pages DEPENDS ${completions} ${pages}/man/man1/sluice.1)
 install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT manual EXCLUDE_FROM_ALL)
 
+# systemd looks in lib, whatever the distribution calls the folder of its libraries.
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/sluice@.service ${PROJECT_SOURCE_DIR}/packaging/sluice@.socket
+        DESTINATION lib/systemd/system COMPONENT manual EXCLUDE_FROM_ALL)
+
 set(docs ${CMAKE_INSTALL_DATADIR}/doc)
 foreach(name sluice libsluice-dev)
   set(component manual)
