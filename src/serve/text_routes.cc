@@ -80,7 +80,8 @@ std::vector<int32_t> TextRoutes::encode(const std::string& text, text::AddSpecia
                    "context_length_exceeded", param, 0};
   if (!is_truncated && static_cast<int64_t>(text.size()) > most_prompt_bytes_)
     throw ApiError{400,
-                   fmt::format("this server's context is {} tokens, which are at most {} bytes of "
+                   fmt::format("this model's maximum context length is {} tokens as it is served, "
+                               "which are at most {} bytes of "
                                "text; the prompt has {}: shorten it",
                                service_.engine().context_tokens(), most_prompt_bytes_, text.size()),
                    "context_length_exceeded", param, 0};
@@ -96,8 +97,10 @@ int64_t TextRoutes::room_for(const std::vector<int32_t>& prompt, bool generates,
   if (length + (generates ? 1 : 0) > context)
     throw ApiError{
         400,
-        fmt::format("this server's context is {} tokens; the prompt has {}: shorten it{}", context,
-                    length,
+        // Clients look for the first words, as OpenAI has them.
+        fmt::format("this model's maximum context length is {} tokens as it is served; the prompt "
+                    "has {}: shorten it{}",
+                    context, length,
                     service_.engine().model().shape().max_positions > context
                         ? ", or start the server with a larger context"
                         : ""),
