@@ -1,6 +1,7 @@
 #include "policy/cost_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "policy/expert_traffic.h"
@@ -20,8 +21,9 @@ constexpr int64_t kPrefillSamples = 1;
 // micro-batches with the same work: each is asked for once.
 class ComputeCosts {
  public:
-  ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype)
-      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {}
+  ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype,
+               ProductSeconds& products)
+      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype), products_(products) {}
 
   struct Sums {
     double held = 0;        // seconds that tasks hold the device's lane
@@ -129,7 +131,7 @@ class ComputeCosts {
   const Plan& plan_;
   const Profile& profile_;
   KvFormat kv_dtype_;
-  ProductSeconds products_;
+  ProductSeconds& products_;
   bool has_last_ = false;
   bool demands_ = false;
   BatchWork last_;
@@ -156,6 +158,9 @@ class Terms {
   void add_host_memory(bool is_prefill, double seconds) {
     (is_prefill ? out_.prefill_host_memory_seconds : out_.decode_host_memory_seconds) += seconds;
   }
+  // Seconds that follow each other whatever lanes they are on.
+  void add_chain(bool is_prefill, double seconds) { chains_[is_prefill] += seconds; }
+  double chain(bool is_prefill) const { return chains_[is_prefill]; }
   void add_held(bool is_prefill, double seconds, double inplace_seconds) {
     (is_prefill ? out_.prefill_held_seconds : out_.decode_held_seconds) += seconds;
     (is_prefill ? out_.prefill_inplace_seconds : out_.decode_inplace_seconds) += inplace_seconds;
@@ -164,19 +169,7 @@ class Terms {
  private:
   Prediction& out_;
   std::vector<CostTerm>* terms_;
-};
-
-struct StreamedBytes {
-  double disk = 0;
-  double repack_seconds = 0;       // of what the disk brings as another tool packed it
-  double small_reads_seconds = 0;  // beside the bytes
-  double up = 0;
-  double parts = 0;  // copies
-
-  void add_read(const Profile& profile, double bytes, double times) {
-    disk += times * bytes;
-    small_reads_seconds += times * profile.part_read_seconds(bytes);
-  }
+  std::array<double, 2> chains_{};
 };
 
 // In passes of a class.
@@ -276,6 +269,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
        std::max(weights.small_reads_seconds, weights.repack_seconds - read_seconds));
   if (weights.parts > 0) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
+  double exchanged = 0;  // seconds, for attention on the host
   const auto move_state = [&](const KvPlan& kv, const StateBytes& bytes, int64_t of_so_many) {
     const auto layers = static_cast<double>(of_so_many);
     const auto of_layers = [&](int64_t of_one) { return layers * static_cast<double>(of_one); };
@@ -289,6 +283,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     move(Lane::kDeviceToHost, "KV down", of_layers(bytes.down), layers);
     move(Lane::kDeviceToHost, "queries down", of_layers(bytes.queries), layers);
     move(Lane::kHostToDevice, "attention outputs up", of_layers(bytes.outputs), layers);
+    if (bytes.outputs > 0)
+      exchanged += of_layers(bytes.queries) / link.to_host.value +
+                   of_layers(bytes.outputs) / link.to_device.value +
+                   2 * layers * link.latency_seconds.value;
   };
   for (size_t i = 0; i < pass.loads.size(); i += static_cast<size_t>(times)) {
     const MicroBatchLoad& load = pass.loads[i];
@@ -313,6 +311,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
                       link_bytes) -
       sums.held;
   const double device = sums.device + delay;
+  // With one micro-batch the device has nothing else to do while the host attends.
+  if (pass.loads.size() == 1) terms.add_chain(p, scale * (sums.held + sums.host + exchanged));
   // What is asked for loads beside the experts that are there, and not before the route has run.
   if (demands)
     terms.add(Lane::kDiskRead, "waits for routes", p, 1, scale * (sums.held - sums.experts));
@@ -337,6 +337,24 @@ double phase_seconds(const PerLane<double>& lanes, double host_memory_seconds,
 }
 }  // namespace
 
+void StreamedBytes::add_read(const Profile& profile, double bytes, double times) {
+  disk += times * bytes;
+  small_reads_seconds += times * profile.part_read_seconds(bytes);
+}
+
+const std::vector<StreamedBytes>& KnownCosts::streamed(const Plan& plan, const Profile& profile) {
+  for (const Streamed& one : streamed_)
+    if (one.parts.begin() == plan.parts.begin() && one.of_class.size() == plan.classes.size())
+      return one.of_class;
+  constexpr size_t kMostKept = 32;  // as plans whose weights have their places are
+  if (streamed_.size() >= kMostKept) streamed_.pop_front();
+  Streamed& made = streamed_.emplace_back();
+  made.parts = plan.parts;
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    made.of_class.push_back(streamed_bytes(plan, profile, i));
+  return made.of_class;
+}
+
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
                    KvFormat kv_dtype, const JobShape& job, std::vector<CostTerm>* terms) {
   return predict(model, plan, profile, kv_dtype, job,
@@ -349,22 +367,24 @@ PassMaker sampled_passes(const ModelShape& model, const JobShape& job) noexcept 
 
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
                    KvFormat kv_dtype, const JobShape& job, const BlockPasses& block,
-                   std::vector<CostTerm>* terms) {
+                   std::vector<CostTerm>* terms, KnownCosts* known) {
+  KnownCosts none;
+  if (!known) known = &none;
   Prediction out;
   out.block_sequences = block.sequences;
   out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;
   Terms collected(out, terms);
-  ComputeCosts compute(model, plan, profile, kv_dtype);
+  ComputeCosts compute(model, plan, profile, kv_dtype, known->products());
   const LaneSharing sharing(profile);
-  std::vector<StreamedBytes> weights;  // [class]
-  for (size_t i = 0; i < plan.classes.size(); ++i)
-    weights.push_back(streamed_bytes(plan, profile, i));
+  const std::vector<StreamedBytes>& weights = known->streamed(plan, profile);
   for (const PassWork& pass : block.passes)
     add_pass(model, plan, profile, pass, weights[pass.pass_class], sharing, compute, collected);
-  out.prefill_seconds = phase_seconds(out.taken(true, profile.shares_cores),
-                                      out.prefill_host_memory_seconds, sharing);
-  out.decode_seconds = phase_seconds(out.taken(false, profile.shares_cores),
-                                     out.decode_host_memory_seconds, sharing);
+  out.prefill_seconds = std::max(phase_seconds(out.taken(true, profile.shares_cores),
+                                               out.prefill_host_memory_seconds, sharing),
+                                 collected.chain(true));
+  out.decode_seconds = std::max(phase_seconds(out.taken(false, profile.shares_cores),
+                                              out.decode_host_memory_seconds, sharing),
+                                collected.chain(false));
   return out;
 }
 

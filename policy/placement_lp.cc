@@ -96,7 +96,7 @@ void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) c
 }
 
 PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan,
-                         double most_below)
+                         double most_below, KnownCosts* known)
     : request_(request), most_below_(most_below) {
   const PlanInput& input = request.input;
   const bool has_device = input.device_budget_bytes > 0;
@@ -113,13 +113,13 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   PassMaker passes = sampled_passes(*input.model, request.job);
   const auto corner = [&](const std::array<double, kShareCount>& shares) {
     const Plan plan = make_plan(policy_with(block, shares, has_device));
-    return Corner{
-        predict(*input.model, plan, *request.profile, input.kv_dtype, request.job, passes(plan)),
-        {static_cast<double>(plan.device_bytes()) / budgets[0],
-         static_cast<double>(plan.memory_bytes()) / budgets[1],
-         static_cast<double>(plan.disk_bytes()) / budgets[2]},
-        static_cast<double>(plan.kv_memory_bytes()),
-        static_cast<double>(plan.pass_tokens * input.model->hidden_row_bytes())};
+    return Corner{predict(*input.model, plan, *request.profile, input.kv_dtype, request.job,
+                          passes(plan), nullptr, known),
+                  {static_cast<double>(plan.device_bytes()) / budgets[0],
+                   static_cast<double>(plan.memory_bytes()) / budgets[1],
+                   static_cast<double>(plan.disk_bytes()) / budgets[2]},
+                  static_cast<double>(plan.kv_memory_bytes()),
+                  static_cast<double>(plan.pass_tokens * input.model->hidden_row_bytes())};
   };
   const Corner base = corner({});
   Loads prefill;

@@ -55,6 +55,9 @@ constexpr int64_t kPassMicroBatches = 8;
 constexpr int64_t kPassTokens = 4096;
 // Micro-batches of one pass, at most: each is tasks in every sublayer.
 constexpr int64_t kMostMicroBatches = 256;
+// With more tokens in its prefill passes a block has less room for weights, and its decode takes no
+// smaller a share of what it takes with few.
+constexpr double kLeastOfDecode = 0.97;
 // A block is in time up to this share of its bound.
 constexpr double kInTime = 1.02;
 constexpr int kTighterBounds = 5;
@@ -152,7 +155,8 @@ class Search {
         host_attention_tokens_(has_device_
                                    ? host_attention_tokens(*request.input.model, *request.profile,
                                                            request.input.kv_dtype, request.job)
-                                   : 0) {}
+                                   : 0),
+        passes_(sampled_passes(*request.input.model, request.job)) {}
 
   /// The best, or nothing where none fits the budgets and the bound.
   std::optional<SearchResult> run() {
@@ -163,6 +167,7 @@ class Search {
     for (int round = 0; round < kTighterBounds; ++round) {
       blocks_.clear();
       realised_.clear();
+      least_ = {};
       enumerate();
       std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
         return std::pair{step_of(a.job_seconds), a.policy.micro_batch_tokens} <
@@ -211,7 +216,38 @@ class Search {
           shapes.emplace(size, count);
       }
     }
-    for (const auto& [size, count] : shapes) add_block(size, count);
+    // Large blocks first, of which one is the best of most: others are known to be worse then.
+    std::vector<std::pair<int64_t, int64_t>> ordered(shapes.rbegin(), shapes.rend());
+    std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+      return a.first * a.second > b.first * b.second;
+    });
+    for (const auto& [size, count] : ordered) add_block(size, count);
+    std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
+      return std::pair{a.policy.micro_batch_sequences, a.policy.micro_batches} <
+             std::pair{b.policy.micro_batch_sequences, b.policy.micro_batches};
+    });
+  }
+
+  static void lower(double& least, double value) {
+    if (least == 0 || value < least) least = value;
+  }
+
+  // Whether decode alone takes the block longer than another takes for all, with prefill passes so
+  // small that the device has all its room for weights: then no way to cut its prompts is tried but
+  // this one.
+  bool is_hopeless(Policy block, int64_t size, int64_t sequences) {
+    if (bound_seconds_ > 0 || least_.planned == 0) return false;
+    for (const int64_t tokens : micro_batch_tokens(size))  // largest first
+      if (tokens >= std::min(kFewTokens, prompt_tokens())) block.micro_batch_tokens = tokens;
+    block.pass_tokens =
+        request_.constraints.pass_tokens.value_or(std::max(block.micro_batch_tokens, sequences));
+    const size_t before = blocks_.size();
+    const double planned = least_.planned;
+    least_.decode = 0;
+    if (!try_block(block, sequences)) return false;
+    if (kLeastOfDecode * least_.decode > planned) return true;
+    blocks_.resize(before);
+    return false;
   }
 
   void add_block(int64_t size, int64_t count) {
@@ -231,6 +267,7 @@ class Search {
       // Prefill computes in its own way where its passes have more tokens than those of decode.
       if (has_device_ && prompt_tokens() > 1) block.larger_passes = {{sequences + 1, 0, place, 0}};
       if (place == AttentionPlace::kHost) block.host_attention_tokens = host_attention_tokens_;
+      if (is_hopeless(block, std::min(size, sequences), sequences)) continue;
       // What prompts bring up takes room on the device.
       if (!add_prefills(block, std::min(size, sequences), sequences) &&
           block.host_attention_tokens > 0) {
@@ -330,14 +367,16 @@ class Search {
     std::vector<double> bounds{1};
     if (experts_below_ < 1) bounds.insert(bounds.begin(), experts_below_);
     for (const double most_below : bounds) {
-      const PlacementLp lp(request_, block, make_plan_, most_below);
+      const PlacementLp lp(request_, block, make_plan_, most_below, &known_);
       ++result_.linear_programs;
       const auto placement = lp.solve(bound_seconds_);
       if (!placement) continue;
       is_found = true;
+      const double rounds = job_rounds(request_, sequences);
       const double seconds = placement->prefill_seconds + placement->decode_seconds;
-      blocks_.push_back(
-          {block, *placement, seconds * job_rounds(request_, sequences), most_below < 1});
+      blocks_.push_back({block, *placement, seconds * rounds, most_below < 1});
+      lower(least_.planned, seconds * rounds);
+      lower(least_.decode, placement->decode_seconds * rounds);
     }
     return is_found;
   }
@@ -372,8 +411,9 @@ class Search {
                                             *request_.profile, request_.job));
     Candidate candidate;
     candidate.policy = plan.policy;
-    candidate.predicted = predict(*request_.input.model, plan, *request_.profile,
-                                  request_.input.kv_dtype, request_.job);
+    candidate.predicted =
+        predict(*request_.input.model, plan, *request_.profile, request_.input.kv_dtype,
+                request_.job, passes_(plan), nullptr, &known_);
     candidate.plan = std::move(plan);
     return candidate;
   }
@@ -415,7 +455,7 @@ class Search {
       if (block.is_realised) continue;
       auto candidate = realise(block);
       if (!candidate) continue;
-      simulate(*candidate);
+      simulate_promising(*candidate);
       realised_.push_back(std::move(*candidate));
     }
   }
@@ -495,7 +535,7 @@ class Search {
     });
     candidates.resize(std::min(candidates.size(), kFuller));
     for (Candidate& one : candidates) {
-      simulate(one);
+      simulate_promising(one);
       realised_.push_back(std::move(one));
     }
   }
@@ -553,12 +593,13 @@ class Search {
     std::stable_sort(realised_.begin(), realised_.end(), better);
     keep_best(static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
     if (request_.simulated_candidates <= 0) return;
-    for (Candidate& candidate : realised_) simulate(candidate);
+    for (Candidate& candidate : realised_) simulate_promising(candidate);
     std::stable_sort(realised_.begin(), realised_.end(), better);
     add_variants_of_best();
     std::stable_sort(realised_.begin(), realised_.end(), better);
     add_fuller();
     std::stable_sort(realised_.begin(), realised_.end(), better);
+    std::erase_if(realised_, [](const Candidate& one) { return !one.simulated; });
   }
 
   // Keeps the best `most` candidates, which are simulated next; all of them where `most` is 0. Of a
@@ -600,6 +641,20 @@ class Search {
       candidate = std::move(without);
   }
 
+  // The cost model's seconds are a bound below the simulation's, which lanes' waits are added to: a
+  // candidate that is no faster by them than one that was simulated can't be the best.
+  void simulate_promising(Candidate& candidate) {
+    if (least_.simulated > 0 && job_seconds(candidate) >= least_.simulated) return;
+    for (const Candidate& other : realised_)
+      if (other.simulated && other.policy == candidate.policy) {
+        candidate.simulated = other.simulated;
+        return;
+      }
+    simulate(candidate);
+    if (is_late(candidate)) return;
+    lower(least_.simulated, job_seconds(candidate));
+  }
+
   void simulate(Candidate& candidate) const {
     stop_if_asked(request_);
     candidate.simulated = simulate_block(*request_.input.model, candidate.plan, *request_.profile,
@@ -615,6 +670,14 @@ class Search {
   Fitter fitter_;
   int64_t host_attention_tokens_;  // of attention on the host, where it is chosen
   double bound_seconds_ = 0;       // that the linear programs keep to; 0: none
+  // Seconds of the job, 0: none yet.
+  struct {
+    double planned = 0;    // by the linear programs
+    double decode = 0;     // likewise, of what was tried last
+    double simulated = 0;  // in time
+  } least_;
+  KnownCosts known_;
+  PassMaker passes_;
   std::vector<Block> blocks_;
   std::vector<Candidate> realised_;
   SearchResult result_;

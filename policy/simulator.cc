@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "policy/expert_traffic.h"
 #include "policy/routing_model.h"
 #include "src/base/bytes.h"
 #include "src/schedule/column_source.h"
@@ -110,7 +111,8 @@ class PlanCosts final : public LaneCosts {
   // What others wait for is waited for.
   TaskSeconds end_of(const Task& task) const {
     TaskSeconds out;
-    if (task.lane == plan_.paths.compute && task.compute().hands_over()) out.add_hand_over(profile_);
+    if (task.lane == plan_.paths.compute && task.compute().hands_over())
+      out.add_hand_over(profile_);
     return out;
   }
   // Of experts computed together each takes what one does, in slots below a device in place.
@@ -355,6 +357,63 @@ double move_inplace(const PlanCosts::Held& held, PerLane<double>& busy) {
   busy[Lane::kHostCompute] += inplace;
   return inplace;
 }
+
+// What a pass streams for all of its micro-batches is at most this share of what those that are
+// simulated ask for.
+constexpr double kSharedByBatches = 0.01;
+// Micro-batches of a pass that asks for experts that are simulated: each is hundreds of tasks in
+// every layer.
+constexpr size_t kAskingBatches = 6;
+
+// Beside what the first micro-batches ask for.
+bool shares_little(const ModelShape& model, const Plan& plan, const PassWork& pass,
+                   size_t batches) {
+  double shared = 0, asked = 0;
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    for (const PlanPart& part : plan.parts[i])
+      if (part.expert < 0 && part.is_loaded_in(pass.pass_class))
+        shared += static_cast<double>(part.bytes);
+    if (plan.experts[i].experts > 0)
+      asked += loaded_experts(model, plan.experts[i], true, std::span(pass.work).first(batches)) *
+               static_cast<double>(expert_bytes(model, i));
+  }
+  return shared <= kSharedByBatches * asked;
+}
+
+double pairs_of(const AttentionWork& work) {
+  return work.prefill_pairs + work.host_prefill_pairs + work.device_history_tokens +
+         work.host_history_tokens;
+}
+
+// Of many micro-batches that each ask for their own experts some stand for all, spread evenly, with
+// as many tokens and as much attention together.
+void thin_out(const ModelShape& model, const Plan& plan, PassWork& pass) {
+  const size_t all = pass.loads.size();
+  if (all <= kAskingBatches || !plan.demands_experts(pass.tokens()) ||
+      !shares_little(model, plan, pass, kAskingBatches))
+    return;
+  PassWork some = pass;
+  some.loads.clear();
+  some.work.clear();
+  for (size_t i = 0; i < kAskingBatches; ++i) {
+    const size_t index = (2 * i + 1) * all / (2 * kAskingBatches);
+    some.loads.push_back(pass.loads[index]);
+    some.work.push_back(pass.work[index]);
+  }
+  const double each = static_cast<double>(pass.tokens()) / static_cast<double>(some.tokens());
+  some.passes *= each;
+  for (size_t group = 0; group < plan.kv.size(); ++group) {
+    const auto pairs = [&](const PassWork& of) {
+      double sum = 0;
+      for (const BatchWork& work : of.work) sum += pairs_of(work.attention[group]);
+      return sum;
+    };
+    const double kept = each * pairs(some);
+    if (kept > 0)
+      for (BatchWork& work : some.work) work.attention[group].scale(pairs(pass) / kept);
+  }
+  pass = std::move(some);
+}
 }  // namespace
 
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
@@ -398,11 +457,14 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
     for (const PlanPart& part : parts) loads += part.from_disk ? plan.paths.state.hops.size() : 1;
   const auto sampled = [&](int64_t micro_batches) {
     const auto visits = static_cast<int64_t>(model.sublayers.size()) * micro_batches;
-    return std::clamp<int64_t>(kSimulatedTasks / 2 / (visits * kTasksOfVisit + loads), 2, 5);
+    const int64_t tasks = visits * kTasksOfVisit + loads;
+    // Of large passes, how the first of them begins is little.
+    return std::clamp<int64_t>(kSimulatedTasks / 2 / tasks, tasks > kSimulatedTasks ? 1 : 2, 5);
   };
-  const BlockPasses block = block_passes(
+  BlockPasses block = block_passes(
       model, plan, job, sampled((plan.pass_tokens - 1) / plan.policy.micro_batch_tokens + 1),
       sampled(plan.policy.micro_batches));
+  for (PassWork& pass : block.passes) thin_out(model, plan, pass);
   const Simulation simulation =
       simulate(model, plan, profile, kv_dtype, schedule_shape(model, plan), block.passes, false);
   Prediction out;
