@@ -6,12 +6,15 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/guide/json_grammar.h"
 #include "src/guide/number_ranges.h"
 #include "src/guide/regex.h"
+#include "src/guide/schema_rewrite.h"
 
 namespace sluice::guide {
 
@@ -21,6 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostDepth = 100;
 constexpr int32_t kMostItems = 1'000'000;
 constexpr size_t kMostRelaxed = 20;  // that are told
+constexpr int kMostRewritten = 500;  // parts with "not", "if" and the like: they multiply
 
 // Words of JSON Schema (drafts 4 to 2020-12) that assert something here; what is no word of it, or
 // only describes, changes nothing.
@@ -118,6 +122,8 @@ class Compiler {
       return json_.any_value();
     }
     if (!schema.is_object()) refuse(place, "it is no object");
+    if (const auto plain = rewritten_ < kMostRewritten ? said_plainly(schema) : std::nullopt)
+      if (auto whole = compile_plain(*plain, place, depth)) return std::move(*whole);
     for (const auto& [keyword, value] : schema.items())
       if (kNotUnderstood.contains(keyword) && !says_nothing(schema, keyword))
         give_up(place, keyword, fmt::format("guides don't know its keyword \"{}\"", keyword));
@@ -128,11 +134,35 @@ class Compiler {
     }
     if (schema.contains("allOf")) return compile(merged_all(schema, place), place, depth + 1);
     if (schema.contains("$ref")) return compile_ref(schema, place, depth);
-    if (schema.contains("const")) return literal(schema["const"].dump());
-    if (schema.contains("enum")) return compile_enum(schema["enum"], place);
+    if (schema.contains("const") || schema.contains("enum")) return compile_values(schema, place);
     for (const char* keyword : {"anyOf", "oneOf"})
       if (schema.contains(keyword)) return compile_ways(schema, keyword, place, depth);
     return compile_types(schema, place, depth);
+  }
+
+  // What a schema with "not", "if" and the like comes to; nothing where that can't be held whole:
+  // then those words are what is not held of it.
+  std::optional<ExprPtr> compile_plain(const Json& plain, const std::string& place, int depth) {
+    ++rewritten_;
+    if (!relaxed_) return compile(plain, place, depth + 1);
+    Relaxed* const told = std::exchange(relaxed_, nullptr);
+    const auto refs = refs_;
+    std::optional<ExprPtr> out;
+    try {
+      out = compile(plain, place, depth + 1);
+    } catch (const GuideSizeError&) {
+      relaxed_ = told;
+      throw;
+    } catch (const Unsatisfiable&) {
+      relaxed_ = told;
+      throw;
+    } catch (const Error& error) {
+      relaxed_ = told;
+      if (error.kind() != ErrorKind::kUser) throw;
+      refs_ = refs;
+    }
+    relaxed_ = told;
+    return out;
   }
 
   // Words that hold whatever comes.
@@ -159,10 +189,27 @@ class Compiler {
                 "docs/serving.md lists what guided output understands");
   }
 
-  ExprPtr compile_enum(const Json& values, const std::string& place) const {
-    if (!values.is_array() || values.empty()) refuse(place, "enum is no list of values");
+  // Of the values that "const" and "enum" name, those that the type allows.
+  ExprPtr compile_values(const Json& schema, const std::string& place) {
+    const bool is_enum = schema.contains("enum");
+    if (is_enum && (!schema["enum"].is_array() || schema["enum"].empty()))
+      refuse(place, "enum is no list of values");
+    const Json values =
+        schema.contains("const") ? Json::array({schema["const"]}) : Json(schema["enum"]);
     std::vector<ExprPtr> ways;
-    for (const Json& value : values) ways.push_back(literal(value.dump()));
+    for (const Json& value : values) {
+      const bool is_named = !is_enum || std::find(schema["enum"].begin(), schema["enum"].end(),
+                                                  value) != schema["enum"].end();
+      if (is_named && (!schema.contains("type") || is_of_type(value, schema["type"])))
+        ways.push_back(literal(value.dump()));
+    }
+    if (ways.empty() && relaxed_ && schema.contains("type")) {
+      relax(place, "type");  // numbers in quotes, say: the values are what is meant
+      Json other = schema;
+      other.erase("type");
+      return compile_values(other, place);
+    }
+    if (ways.empty()) nothing(place);
     return either(std::move(ways));
   }
 
@@ -291,6 +338,12 @@ class Compiler {
           a[keyword][name] = a[keyword].contains(name)
                                  ? Json{{"allOf", Json::array({a[keyword][name], property})}}
                                  : property;
+      } else if (keyword == "enum" && value.is_array() && a[keyword].is_array()) {
+        Json in_both = Json::array();
+        for (const Json& one : a[keyword])
+          if (std::find(value.begin(), value.end(), one) != value.end()) in_both.push_back(one);
+        if (in_both.empty()) nothing(place);
+        a[keyword] = std::move(in_both);
       } else if (keyword == "allOf") {
         for (const Json& one : value) a[keyword].push_back(one);
       } else if (keyword == "additionalProperties" && (value == false || a[keyword] == true)) {
@@ -608,8 +661,13 @@ class Compiler {
             if (need.is_string()) required.insert(need.get<std::string>());
     const auto add = [&](const std::string& name, const Json& of) {
       names.push_back(name);
-      if (of == false && !required.contains(name)) return;  // it must not come
-      const auto value = compile(of, fmt::format("{}/properties/{}", place, name), depth + 1);
+      ExprPtr value;
+      try {
+        value = compile(of, fmt::format("{}/properties/{}", place, name), depth + 1);
+      } catch (const Unsatisfiable&) {
+        if (required.contains(name)) throw;
+        return;  // it must not come
+      }
       properties.push_back(
           {sequence({literal(Json(name).dump()), literal(":"), json_.space(), value}),
            required.contains(name)});
@@ -722,6 +780,7 @@ class Compiler {
   JsonGrammar json_;
   Relaxed* relaxed_;  // null: what is not understood is refused
   std::map<std::string, int32_t> refs_;
+  int rewritten_ = 0;
 };
 }  // namespace
 

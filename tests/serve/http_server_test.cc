@@ -271,7 +271,7 @@ TEST(HttpServer, OffersToolsAndAnswersInText) {
   EXPECT_EQ(again["choices"][0]["finish_reason"], "length");
   json strict = kTool;
   strict["function"]["strict"] = true;
-  strict["function"]["parameters"] = {{"type", "object"}, {"not", json::object()}};
+  strict["function"]["parameters"] = {{"type", "object"}, {"not", {{"minLength", 3}}}};
   const json refused = server.post("/v1/chat/completions", with(plain, {{"tools", {strict}}}), 400);
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
 }
@@ -431,8 +431,8 @@ TEST(HttpServer, AnswersBeamsAndGuides) {
   EXPECT_EQ(guided["choices"][0]["finish_reason"], "stop");
   const json content = json::parse(guided["choices"][0]["text"].get<std::string>());
   EXPECT_TRUE(content["old"].is_boolean()) << content;
-  const json refused =
-      server.post("/v1/completions", with(kGreedy, {{"guided_json", {{"not", true}}}}), 400);
+  const json refused = server.post(
+      "/v1/completions", with(kGreedy, {{"guided_json", {{"not", {{"minLength", 3}}}}}}), 400);
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
 }
 
