@@ -87,7 +87,7 @@ def main():
 
     cases = [prompt_case(model, tokenizer, prompt) for prompt in PROMPTS]
     logits = models.logits_of(model, cases[LOGITS_PROMPT]["prompt_ids"])
-    models.write_npy(arguments.model / "logits_prompt.npy", logits)
+    models.write_npy(arguments.model / "logits_prompt.npy", logits, bits=23)
     cases[LOGITS_PROMPT]["logits"] = "logits_prompt.npy"
     text = arguments.text.read_text(encoding="utf-8")
     score = perplexity(model, tokenizer, text, model.config.bos_token_id)
