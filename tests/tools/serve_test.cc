@@ -128,7 +128,9 @@ int bound_at(const std::string& path, int type) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  if (type == SOCK_STREAM) EXPECT_EQ(::listen(fd, 8), 0);
+  if (type == SOCK_STREAM) {
+    EXPECT_EQ(::listen(fd, 8), 0);
+  }
   return fd;
 }
 

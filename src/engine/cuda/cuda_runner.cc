@@ -10,7 +10,6 @@
 namespace sluice {
 
 namespace {
-// What the task works on passes through a ring or a slot that a transfer fills again.
 // What the host computes with comes first, the staging is at the end.
 std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> host_workspace) {
   return host_workspace.last(static_cast<size_t>(host_staging_bytes(need)));
