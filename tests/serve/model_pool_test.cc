@@ -282,7 +282,7 @@ TEST(ModelPool, TellsOfLoadingAndTakesNoMoreThanMayWait) {
   for (int i = 0; i < 2; ++i) waiting.emplace_back([&] { served.complete("a"); });
   served.wait_until([&] { return served.get("/health")["waiting"] == 2; });
   served.wait_until([&] { return served.get("/health")["status"] == "loading"; });
-  EXPECT_EQ(served.get("/health")["models"][0]["progress"], 0.25);
+  served.wait_until([&] { return served.get("/health")["models"][0]["progress"] == 0.25; });
   served.post("/v1/completions", {{"model", "b"}, {"prompt", "x"}}, 429);
   served.may_load = true;
   waiting.clear();
