@@ -234,7 +234,7 @@ class TargetSearch {
   std::stop_token stop_;
   std::vector<std::vector<Step>> lists_;
   std::set<std::string> enough_;         // parts that reach it alone
-  std::set<std::string> enough_beside_;  // and those that do beside one of the list that is walked
+  std::set<std::string> enough_beside_;  // these, and parts that do beside a part of another list
 };
 
 double number_before(const std::string& text, const std::string& end) {

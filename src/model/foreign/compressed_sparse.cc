@@ -124,36 +124,14 @@ int64_t place_of_meta(int64_t row, int64_t col, int64_t rows) {
   return across / 2 * rows * 2 + to * 2 + across % 2;
 }
 
-class Marlin24Decoder final : public ForeignDecoder {
+class Marlin24Decoder final : public MarlinDecoder {
  public:
-  struct Layout {
-    int64_t rows = 0, cols = 0, bits = 4;
-    int64_t group = 0, ours = 0;  // columns of a scale of theirs, and of ours
-    bool are_shuffled = false;    // scales
-  };
   Marlin24Decoder(const MarlinTiles& tiles, const Layout& layout, const ForeignRun& run,
                   const ForeignBytes& parts)
-      : tiles_(tiles), layout_(layout), run_(run), parts_(parts) {}
-
-  void values(int64_t row, float* out) const override {
-    for (int64_t col = 0; col < run_.cols; ++col)
-      out[col] = scale_of(row, col) * static_cast<float>(code(row, col) - middle());
-  }
-  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
-             float& zero_out) const override {
-    for (int64_t i = 0; i < layout_.ours; ++i)
-      out[i] = static_cast<uint8_t>(code(row, group * layout_.ours + i));
-    return scale(row, group, scale_out, zero_out);
-  }
-  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
-    scale_out = scale_of(row, group * layout_.ours);
-    zero_out = static_cast<float>(middle());
-    return true;
-  }
+      : MarlinDecoder(tiles, layout, run, parts) {}
 
  private:
-  int64_t middle() const { return int64_t{1} << (layout_.bits - 1); }
-  int64_t code(int64_t row, int64_t col) const {
+  int64_t code(int64_t row, int64_t col) const override {
     const int64_t at = place_of_meta(row, col / 16, layout_.rows);
     const int bits = element<uint16_t>(parts_[2], at) >> (col / 4 % 4 * 4) & 15;
     const int64_t place = col % 4;
@@ -161,18 +139,10 @@ class Marlin24Decoder final : public ForeignDecoder {
     if (!is_first && !is_second) return middle();
     return tiles_.code(parts_[0], col / 4 * 2 + (is_first ? 0 : 1), row);
   }
-  float scale_of(int64_t row, int64_t col) const {
+  int64_t place_of_scale(int64_t row) const override {
     constexpr int64_t kPlace[] = {0, 2, 4, 6, 1, 3, 5, 7};  // of each of eight rows
-    const int64_t at = layout_.are_shuffled ? row / 8 * 8 + kPlace[row % 8] : row;
-    // Counted from the run's first, whose columns may begin within a group.
-    const int64_t group = (run_.first_col + col) / layout_.group - run_.first_col / layout_.group;
-    return f16_to_f32(element<uint16_t>(parts_[1], group * layout_.rows + at));
+    return layout_.are_shuffled ? row / 8 * 8 + kPlace[row % 8] : row;
   }
-
-  MarlinTiles tiles_;
-  Layout layout_;
-  ForeignRun run_;
-  const ForeignBytes& parts_;
 };
 
 void add_scale(const PartFinder& parts, BitmaskLayout& layout, ForeignMatrix& out) {
@@ -255,9 +225,8 @@ ForeignMatrix marlin24_matrix(const PartFinder& parts, int64_t rows, int64_t col
     parts.refuse(".weight_packed", fmt::format("is packed for Marlin, of {} x {}: rows are "
                                                "multiples of 64, columns of 32",
                                                rows, cols));
-  Marlin24Decoder::Layout layout;
+  MarlinDecoder::Layout layout;
   layout.rows = rows;
-  layout.cols = cols;
   layout.bits = packed->shape[1] == rows * 4 ? 8 : 4;
   const int64_t groups = std::max<int64_t>(scales->shape[0], 1);
   layout.group = cols / groups;

@@ -16,62 +16,20 @@ int64_t interleaved(int64_t at, int64_t bits) {
   return at / each * each + (place < each / 2 ? 2 * place : 2 * (place - each / 2) + 1);
 }
 
-// Scales lie in the order in which lanes need them: of groups 64 at a time, of whole rows 32.
-int64_t place_of_scale(int64_t row, bool is_grouped) {
-  if (is_grouped) return row / 64 * 64 + row % 8 * 8 + row % 64 / 8;
-  const int64_t within = row % 32;  // pairs of neighbours, a pair of each 8 beside the next one's
-  return row / 32 * 32 + within % 8 / 2 * 8 + within / 8 * 2 + within % 2;
-}
-
-// Columns of a scale: of the file's, and of ours, which divide them.
-struct Groups {
-  int64_t theirs = 0, ours = 0;
-  bool are_rows = false;
-};
-
-class Decoder final : public ForeignDecoder {
+class DenseDecoder final : public MarlinDecoder {
  public:
-  Decoder(const MarlinTiles& tiles, const Groups& groups, const ForeignRun& run,
-          const ForeignBytes& parts)
-      : tiles_(tiles),
-        groups_(groups),
-        rows_(run.rows),
-        cols_(run.cols),
-        first_col_(run.first_col),
-        codes_(parts[0]),
-        scales_(parts[1]) {}
-
-  void values(int64_t row, float* out) const override {
-    for (int64_t col = 0; col < cols_; ++col)
-      out[col] = scale_of(row, col) * (static_cast<float>(code(row, col)) - kZero);
-  }
-  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
-             float& zero_out) const override {
-    for (int64_t i = 0; i < groups_.ours; ++i)
-      out[i] = static_cast<uint8_t>(code(row, group * groups_.ours + i));
-    return scale(row, group, scale_out, zero_out);
-  }
-  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override {
-    scale_out = scale_of(row, group * groups_.ours);
-    zero_out = kZero;
-    return true;
-  }
+  DenseDecoder(const MarlinTiles& tiles, const Layout& layout, const ForeignRun& run,
+               const ForeignBytes& parts)
+      : MarlinDecoder(tiles, layout, run, parts) {}
 
  private:
-  static constexpr float kZero = 8;
-  uint32_t code(int64_t row, int64_t col) const { return tiles_.code(codes_, col, row); }
-  // Groups are counted from the run's first, whose columns may begin within it.
-  float scale_of(int64_t row, int64_t col) const {
-    const int64_t group = (first_col_ + col) / groups_.theirs - first_col_ / groups_.theirs;
-    return f16_to_f32(
-        element<uint16_t>(scales_, group * rows_ + place_of_scale(row, !groups_.are_rows)));
+  int64_t code(int64_t row, int64_t col) const override { return tiles_.code(parts_[0], col, row); }
+  // Scales lie in the order in which lanes need them: of groups 64 at a time, of whole rows 32.
+  int64_t place_of_scale(int64_t row) const override {
+    if (layout_.are_shuffled) return row / 64 * 64 + row % 8 * 8 + row % 64 / 8;
+    const int64_t within = row % 32;  // pairs of neighbours, a pair of each 8 beside the next one's
+    return row / 32 * 32 + within % 8 / 2 * 8 + within / 8 * 2 + within % 2;
   }
-
-  MarlinTiles tiles_;
-  Groups groups_;
-  int64_t rows_, cols_, first_col_;
-  std::span<const std::byte> codes_;
-  std::span<const std::byte> scales_;
 };
 }  // namespace
 
@@ -93,6 +51,30 @@ MarlinTiles::MarlinTiles(bool is_sparse, int64_t bits, int64_t outputs)
         static_cast<uint16_t>(place);
 }
 
+void MarlinDecoder::values(int64_t row, float* out) const {
+  for (int64_t col = 0; col < run_.cols; ++col)
+    out[col] = scale_of(row, col) * static_cast<float>(code(row, col) - middle());
+}
+
+bool MarlinDecoder::codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+                          float& zero_out) const {
+  for (int64_t i = 0; i < layout_.ours; ++i)
+    out[i] = static_cast<uint8_t>(code(row, group * layout_.ours + i));
+  return scale(row, group, scale_out, zero_out);
+}
+
+bool MarlinDecoder::scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const {
+  scale_out = scale_of(row, group * layout_.ours);
+  zero_out = static_cast<float>(middle());
+  return true;
+}
+
+// Groups are counted from the run's first, whose columns may begin within it.
+float MarlinDecoder::scale_of(int64_t row, int64_t col) const {
+  const int64_t group = (run_.first_col + col) / layout_.group - run_.first_col / layout_.group;
+  return f16_to_f32(element<uint16_t>(parts_[1], group * layout_.rows + place_of_scale(row)));
+}
+
 ForeignMatrix marlin_matrix(const PartFinder& parts, const char* codes, const char* scales,
                             int64_t rows, int64_t cols, int64_t group) {
   const int64_t whole = group > 0 ? group : cols;
@@ -110,9 +92,10 @@ ForeignMatrix marlin_matrix(const PartFinder& parts, const char* codes, const ch
   out.cut = ForeignMatrix::Cut::kColumns;
   out.multiple = *ours;
   out.steps = {{MarlinTiles::kTile, rows * 8}, {whole, rows * 2}};
-  out.decoder = [tiles = MarlinTiles(false, 4, rows), groups = Groups{whole, *ours, whole == cols}](
-                    const ForeignBytes& bytes, const ForeignRun& run) {
-    return std::make_unique<Decoder>(tiles, groups, run, bytes);
+  const MarlinDecoder::Layout layout{rows, 4, whole, *ours, whole < cols};
+  out.decoder = [tiles = MarlinTiles(false, 4, rows), layout](const ForeignBytes& bytes,
+                                                              const ForeignRun& run) {
+    return std::make_unique<DenseDecoder>(tiles, layout, run, bytes);
   };
   return out;
 }

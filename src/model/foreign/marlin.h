@@ -39,6 +39,42 @@ class MarlinTiles {
   std::array<uint16_t, kRun> place_of_{};
 };
 
+/// Reads a run of columns of a matrix in that order: codes with zeros in the middle of their range,
+/// and scales f16 [groups, rows], whose first is that of the group in which the run begins.
+class MarlinDecoder : public ForeignDecoder {
+ public:
+  /// What is the same for all runs of a matrix.
+  struct Layout {
+    int64_t rows = 0, bits = 4;
+    int64_t group = 0;  ///< columns of a scale of theirs, and of ours, which divide them
+    int64_t ours = 0;
+    bool are_shuffled = false;  ///< scales, as those of groups are
+  };
+
+  void values(int64_t row, float* out) const override;
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+             float& zero_out) const override;
+  bool scale(int64_t row, int64_t group, float& scale_out, float& zero_out) const override;
+
+ protected:
+  MarlinDecoder(const MarlinTiles& tiles, const Layout& layout, const ForeignRun& run,
+                const ForeignBytes& parts)
+      : tiles_(tiles), layout_(layout), run_(run), parts_(parts) {}
+  /// The code of a column of the run.
+  virtual int64_t code(int64_t row, int64_t col) const = 0;
+  /// Where a row's scale lies among those of its group.
+  virtual int64_t place_of_scale(int64_t row) const = 0;
+  int64_t middle() const { return int64_t{1} << (layout_.bits - 1); }
+
+  MarlinTiles tiles_;
+  Layout layout_;
+  ForeignRun run_;
+  const ForeignBytes& parts_;  ///< codes, scales, and what a kind of matrix has beside them
+
+ private:
+  float scale_of(int64_t row, int64_t col) const;
+};
+
 /// A linear layer [rows, cols] of GPTQ's or AWQ's tools in that order, int4 in groups of `group`
 /// columns (0 or less: a row), zeros in the middle:
 ///   X + codes i32 [cols / 16, rows 2], X + scales f16 [groups, rows], shuffled likewise.
