@@ -358,8 +358,8 @@ double move_inplace(const PlanCosts::Held& held, PerLane<double>& busy) {
   return inplace;
 }
 
-// What a pass streams for all of its micro-batches is at most this share of what those that are
-// simulated ask for.
+// Bytes that a pass streams for all of its micro-batches are at most this share of the bytes that
+// its simulated micro-batches ask for.
 constexpr double kSharedByBatches = 0.01;
 // Micro-batches of a pass that asks for experts that are simulated: each is hundreds of tasks in
 // every layer.
@@ -487,7 +487,8 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
     (is_prefill ? out.prefill_host_memory_seconds : out.decode_host_memory_seconds) +=
         scale * simulation.pass_host_memory_bytes[i] / profile.host.memory_read.value;
   }
-  // What the first of few passes hides of the next one's loads, not all that these stand for do.
+  // The first of few simulated passes hides loads of the next one; the passes that it stands for
+  // need not: no phase is shorter than its busiest lane.
   for (size_t lane = 0; lane < out.prefill_lanes.size(); ++lane) {
     out.prefill_seconds = std::max(out.prefill_seconds, out.prefill_lanes[lane]);
     out.decode_seconds = std::max(out.decode_seconds, out.decode_lanes[lane]);

@@ -27,7 +27,7 @@ bool is_empty(const Json& schema) {
                      [](const auto& item) { return kAnnotations.contains(item.key()); });
 }
 
-// Whether the schema has no words but these, and those that say nothing.
+// Whether the schema has no words but `words` and annotations, which say nothing of a document.
 bool has_only(const Json& schema, const std::set<std::string>& words) {
   if (!schema.is_object()) return false;
   return std::all_of(schema.items().begin(), schema.items().end(), [&](const auto& item) {
@@ -248,7 +248,8 @@ std::optional<size_t> bound_of(const Json& schema, const char* word) {
   return schema[word].get<size_t>();
 }
 
-// An array of `items` whose element at one of the first places is what it has to contain.
+// An array that has the element it must contain at one of its first places; other elements are
+// `items`.
 Plain containing(const Json& schema) {
   Json base = schema;
   for (const char* word : {"contains", "minContains", "maxContains"}) base.erase(word);

@@ -472,7 +472,7 @@ std::string Batches::misfit(const jobs::Request& line, const std::string& endpoi
   return other_model(line, options_.names.model_name, adapters);
 }
 
-// For one line more beside those that run.
+// Whether one line more may run beside the lines that run.
 bool Batches::has_room(const Job& job) const {
   if (job.lines() == 0) return true;
   const int64_t together =

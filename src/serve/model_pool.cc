@@ -68,7 +68,7 @@ struct ModelPool::Slot {
   ModelPlace place = ModelPlace::kAbsent;
   std::unique_ptr<Hosted> model;  ///< of kLoaded, and of kLeaving until it goes
   int64_t leases = 0;             ///< requests that are being answered
-  int64_t caller_leases = 0;      ///< those that are no batch's
+  int64_t caller_leases = 0;      ///< leases of requests that callers sent, not batches
   std::deque<std::unique_ptr<Waiter>> waiters;
   KeepTime keep;
   Clock::time_point last_used, loaded_at;

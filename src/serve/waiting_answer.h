@@ -1,5 +1,5 @@
 #pragma once
-// Answers of requests that wait for their model, and of those that hold it.
+// Answers of requests that wait for their model, and of requests that keep it in memory.
 #include <memory>
 #include <optional>
 #include <string>
