@@ -63,10 +63,15 @@ class ComputeCosts {
   void add_experts(const Distinct& one, const BatchWork& work) {
     const ScheduleExperts& layer = plan_.experts[one.sublayer];
     const AskedExperts asked = asked_experts(layer, model_.experts_per_token, work.tokens);
-    const auto add = [&](double count, bool in_place) {
-      if (count <= 0) return;
-      const TaskSeconds task =
-          expert_seconds(model_, plan_, profile_, one.sublayer, in_place, work.tokens, products_);
+    const auto of = [&](double count, bool in_place) {
+      if (count <= 0) return TaskSeconds{};
+      TaskSeconds task =
+          expert_seconds(model_, plan_, profile_, one.sublayer, in_place, work.tokens, products_)
+              .times(count);
+      if (in_place) task += expert_exchange(model_, profile_, one.sublayer, count, work.tokens, 0);
+      return task;
+    };
+    const auto add = [&](const TaskSeconds& task, double count) {
       const double held = one.count * count * task_duration(task, profile_.shares_cores);
       last_sums_.held += held;
       last_sums_.device += one.count * count * own_seconds(task, profile_.shares_cores);
@@ -74,9 +79,13 @@ class ComputeCosts {
       last_sums_.experts += held;
       last_sums_.host_bytes += one.count * count * task.host_bytes;
     };
-    add(asked.resident, false);
-    add(asked.held + asked.missing, layer.is_below);
-    // Those that are there end together, and what is behind them; each that is loaded by itself.
+    // The experts that are there are one task, in which the host computes beside the device; each
+    // expert that is loaded is a task by itself.
+    TaskSeconds there = of(asked.resident, false);
+    there += of(asked.held, layer.is_below);
+    add(there, 1);
+    if (asked.missing > 0) add(of(1, layer.is_below), asked.missing);
+    // At the ends of these tasks and of what is behind them.
     add_hand_overs(one.count * (2 + asked.missing));
   }
   void add_hand_overs(double times) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "policy/routing_model.h"
 #include "src/base/error.h"
@@ -49,6 +50,18 @@ struct Product {
   int64_t m = 0;
 };
 
+// `times` that rows go down to the host and its answers come up. The host goes on when it knows
+// that they are there.
+void add_exchange(const Profile& profile, double times, double down, double up, TaskSeconds& out) {
+  // An emulated device's copies are made by the cores: read, written, and the line fetched first.
+  if (profile.shares_cores) out.host += 3 * (down + up) / profile.host.memory_read.value;
+  out.hand_overs += times;
+  out.exchange_down += down / profile.link.to_host.value +
+                       times * (profile.link.latency_seconds.value + hand_over_seconds(profile));
+  out.exchange_up += up / profile.link.to_device.value + times * profile.link.latency_seconds.value;
+}
+
+// Without what crosses the link.
 void add_product(const ModelShape& model, const Plan& plan, const Profile& profile,
                  const WeightShape& weight, const Product& product, ProductSeconds& products,
                  TaskSeconds& out) {
@@ -62,29 +75,64 @@ void add_product(const ModelShape& model, const Plan& plan, const Profile& profi
   if (product.inplace == 0 || product.m == 0) return;
   out.host += products(profile.host, format, is_eight_bit, product.m, product.inplace, weight.cols);
   out.host_bytes += static_cast<double>(model.rows_bytes(weight, product.inplace));
+}
+
+// Of `inplace` rows of a matrix, which go down and come back by themselves; of stacked experts each
+// expert's.
+void add_row_exchange(const ModelShape& model, const Plan& plan, const Profile& profile,
+                      const WeightShape& weight, int64_t inplace, int64_t m, TaskSeconds& out) {
+  if (inplace == 0 || m == 0) return;
+  const WeightFormat format = model.format_of(weight);
+  const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
   const bool is_bf16 = format.is_quantised() || format.dtype == DType::kBF16;
-  // Each expert has rows of its own: they go down and come back by themselves.
-  const double exchanges = weight.experts > 0 ? static_cast<double>(product.inplace) /
-                                                    static_cast<double>(weight.expert_rows())
-                                              : 1;
-  const double down =
-      exchanges * static_cast<double>(product.m * weight.cols) * (is_bf16 && !is_eight_bit ? 2 : 4);
-  const double up = static_cast<double>(product.m * product.inplace) * 4;
-  // An emulated device's copies are made by the cores: read, written, and the line fetched first.
-  if (profile.shares_cores) out.host += 3 * (down + up) / profile.host.memory_read.value;
-  // The host multiplies when it knows that they are there.
-  out.hand_overs += exchanges;
-  out.exchange_down +=
-      down / profile.link.to_host.value +
-      exchanges * (profile.link.latency_seconds.value + hand_over_seconds(profile));
-  out.exchange_up +=
-      up / profile.link.to_device.value + exchanges * profile.link.latency_seconds.value;
+  const double times =
+      weight.experts > 0 ? static_cast<double>(inplace) / static_cast<double>(weight.expert_rows())
+                         : 1;
+  add_exchange(profile, times,
+               times * static_cast<double>(m * weight.cols) * (is_bf16 && !is_eight_bit ? 2 : 4),
+               static_cast<double>(m * inplace) * 4, out);
+}
+
+// Columns of what goes into a sublayer's experts, and of what comes out: stacks are gate, up, down.
+struct ExpertColumns {
+  double in = 0;
+  double out = 0;
+};
+ExpertColumns expert_columns(const SublayerShape& sublayer) {
+  ExpertColumns columns;
+  for (const WeightShape& weight : sublayer.weights) {
+    if (weight.experts == 0 || weight.kind != WeightKind::kMatrix) continue;
+    if (columns.in == 0) columns.in = static_cast<double>(weight.cols);
+    columns.out = static_cast<double>(weight.expert_rows());
+  }
+  return columns;
+}
+
+// Experts whose three matrices are in place, in rising order of experts behind the resident rows.
+struct ExpertRange {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  int64_t count() const { return std::max<int64_t>(end - begin, 0); }
+};
+ExpertRange experts_in_place(const SublayerShape& sublayer, const Plan& plan, size_t index,
+                             size_t pass_class) {
+  ExpertRange range;
+  for (size_t w = 0; w < sublayer.weights.size(); ++w) {
+    const WeightShape& weight = sublayer.weights[w];
+    if (weight.experts == 0 || weight.kind != WeightKind::kMatrix) continue;
+    const int64_t first = plan.rows[index][w].resident / weight.expert_rows();
+    const int64_t held = plan.classes[pass_class].inplace_rows(index, w) / weight.expert_rows();
+    range = {std::max(range.begin, first), std::min(range.end, first + held)};
+  }
+  return range;
 }
 
 void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
                   ComputeStep step, size_t pass_class, int64_t m, ProductSeconds& products,
                   TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
+  double share = 0;  // of the experts, that some row goes to
+  int64_t whole = -1;
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
     const WeightShape& weight = sublayer.weights[w];
     if (!is_computed(sublayer, weight, step)) continue;
@@ -95,7 +143,17 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     };
     add_product(model, plan, profile, weight,
                 {touched(weight.rows - inplace), touched(inplace), used.rows}, products, out);
+    if (inplace == 0) continue;
+    int64_t by_themselves = inplace;
+    if (weight.experts > 0) {
+      share = used.share;
+      if (whole < 0) whole = experts_in_place(sublayer, plan, index, pass_class).count();
+      by_themselves -= whole * weight.expert_rows();
+    }
+    add_row_exchange(model, plan, profile, weight, touched(by_themselves), used.rows, out);
   }
+  if (whole <= 0) return;
+  out += expert_exchange(model, profile, index, share * static_cast<double>(whole), m, m);
 }
 
 // Sparse attention reads all keys and some values. Quantised values of four positions lie together:
@@ -190,6 +248,22 @@ double hand_over_seconds(const Profile& profile) noexcept {
   return profile.shares_host_memory() ? profile.device->synchronise_seconds.value : 0;
 }
 
+TaskSeconds& TaskSeconds::operator+=(const TaskSeconds& other) noexcept {
+  device += other.device;
+  host += other.host;
+  exchange_down += other.exchange_down;
+  exchange_up += other.exchange_up;
+  host_bytes += other.host_bytes;
+  hand_over += other.hand_over;
+  hand_overs += other.hand_overs;
+  return *this;
+}
+
+TaskSeconds TaskSeconds::times(double count) const noexcept {
+  return {device * count,     host * count,      exchange_down * count, exchange_up * count,
+          host_bytes * count, hand_over * count, hand_overs * count};
+}
+
 void TaskSeconds::add_hand_over(const Profile& profile, double times) noexcept {
   hand_overs += times;
   hand_over += times * hand_over_seconds(profile);
@@ -231,16 +305,35 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   return out;
 }
 
+TaskSeconds expert_exchange(const ModelShape& model, const Profile& profile, size_t sublayer,
+                            double experts, int64_t tokens, int64_t sums) {
+  TaskSeconds out;
+  const double times = std::min(experts, 1.0);
+  const ExpertColumns columns = expert_columns(model.sublayers[sublayer]);
+  if (times > 0)
+    add_exchange(profile, times, times * static_cast<double>(tokens) * columns.in * 4,
+                 times * static_cast<double>(sums) * columns.out * 4, out);
+  return out;
+}
+
 TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                            size_t sublayer, bool in_place, int64_t tokens,
                            ProductSeconds& products) {
   TaskSeconds out;
+  int64_t rows_of_expert = 0;
   for (const WeightShape& weight : model.sublayers[sublayer].weights) {
     if (weight.experts == 0 || weight.kind != WeightKind::kMatrix || tokens == 0) continue;
     const int64_t rows = weight.expert_rows();
     add_product(model, plan, profile, weight,
                 {in_place ? 0 : rows, in_place ? rows : 0, routed(model, weight, tokens).rows},
                 products, out);
+    rows_of_expert = routed(model, weight, tokens).rows;
+  }
+  if (in_place) {
+    const double up =
+        static_cast<double>(rows_of_expert) * expert_columns(model.sublayers[sublayer]).out * 4;
+    if (profile.shares_cores) out.host += 3 * up / profile.host.memory_read.value;
+    out.exchange_up += up / profile.link.to_device.value;
   }
   return out;
 }

@@ -53,6 +53,8 @@ struct TaskSeconds {
   double hand_over = 0;
   double hand_overs = 0;  ///< times that the host waits for the device, those within it included
 
+  TaskSeconds& operator+=(const TaskSeconds& other) noexcept;
+  TaskSeconds times(double count) const noexcept;
   /// One more at its end.
   void add_hand_over(const Profile& profile, double times = 1) noexcept;
 };
@@ -92,8 +94,15 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work, ProductSeconds& products);
 
+/// What crosses the link once for all of a layer's experts in host memory below a device: the input
+/// of all `tokens` rows goes down, `sums` rows of the sum of their answers come up. `experts`: how
+/// many are expected to be asked for; below 1 it is the chance that any is.
+TaskSeconds expert_exchange(const ModelShape& model, const Profile& profile, size_t sublayer,
+                            double experts, int64_t tokens, int64_t sums);
+
 /// Of one expert (kSomeExperts), whose rows are its mean share of `tokens` tokens: where it is
-/// computed with the others, or `in_place` in host memory below a device.
+/// computed with the others, or `in_place` in host memory below a device, from where its answers go
+/// up by themselves.
 TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                            size_t sublayer, bool in_place, int64_t tokens,
                            ProductSeconds& products);

@@ -40,6 +40,12 @@ class ShareCarry {
 // A matrix's rows by home, and how many of those in host memory each class multiplies there.
 struct ClassSplit : RowSplit {
   std::array<int64_t, kMostPassClasses> inplace_of{};  // [class]
+
+  template <typename Change>
+  void change(const Change& one) {
+    for (int64_t* count : {&resident, &inplace, &host, &disk}) one(*count);
+    for (int64_t& count : inplace_of) one(count);
+  }
 };
 
 // Whether experts of the model may have slots under a policy.
@@ -116,10 +122,18 @@ struct ExpertHomes {
   int64_t slots = 0;
 };
 
+// Of the sublayer at hand, once one of its stacks has been split.
+struct LayerExperts {
+  std::optional<ExpertHomes> homes;   // where some have slots
+  std::optional<ClassSplit> by_home;  // beside a device, where none has: in experts, not rows
+};
+
 // Cuts all matrices of a kind at the same shares: what is computed where it lies, what the CPU
 // computes (by class), what comes from host memory; the rest is on disk. What every token needs is
 // in the nearest memory first, then experts, then tables. Where experts have slots, an expert is
 // there with all its matrices; slots are in host memory, some experts beside them in a device's.
+// Beside a device an expert's matrices are in one memory without slots too: who computes it has
+// them all.
 class RowSplitter {
  public:
   RowSplitter(const PlanInput& input, const Policy& policy, bool has_device)
@@ -146,13 +160,12 @@ class RowSplitter {
     }
   }
 
-  /// `experts`: of the sublayer's, once one of their matrices has been split.
   /// `is_whole`: all of its rows are on disk, or none.
-  ClassSplit split(const WeightShape& weight, bool is_whole, std::optional<ExpertHomes>& experts) {
+  ClassSplit split(const WeightShape& weight, bool is_whole, LayerExperts& experts) {
     if (gives_slots_ && weight.experts > 0) {
-      if (!experts) experts = homes_of(weight);
-      const int64_t resident = experts->resident * weight.expert_rows();
-      const int64_t held = experts->slots * weight.expert_rows();
+      if (!experts.homes) experts.homes = homes_of(weight);
+      const int64_t resident = experts.homes->resident * weight.expert_rows();
+      const int64_t held = experts.homes->slots * weight.expert_rows();
       if (!has_device_) return {{held, 0, 0, weight.rows - held}, {}};
       return {{resident, held, 0, weight.rows - resident - held}, {}};
     }
@@ -168,6 +181,28 @@ class RowSplitter {
       const int64_t rows = kind.resident.rows_of(weight, from_disk, row_bytes, weight.rows);
       return {{rows, 0, 0, weight.rows - rows}, {}};
     }
+    if (weight.experts > 0) {
+      if (!experts.by_home) {
+        experts.by_home = split_rows(weight, kind, granule, granule);
+        experts.by_home->change([&](int64_t& count) { count /= granule; });
+      }
+      ClassSplit out = *experts.by_home;
+      out.change([&](int64_t& count) { count *= granule; });
+      return out;
+    }
+    return split_rows(weight, kind, granule, from_disk);
+  }
+
+ private:
+  // Of one of the kinds.
+  struct Kind {
+    ShareCarry resident{0};
+    ShareCarry memory{0};              // resident too, but for the disk's
+    std::vector<ShareCarry> computed;  // [class] resident, or multiplied in place
+  };
+
+  ClassSplit split_rows(const WeightShape& weight, Kind& kind, int64_t granule, int64_t from_disk) {
+    const int64_t row_bytes = model_.row_bytes(weight);
     const auto in_memory = [&] {
       return kind.memory.rows_of(weight, from_disk, row_bytes, weight.rows);
     };
@@ -177,7 +212,7 @@ class RowSplitter {
     const int64_t most = all.value_or(weight.rows);
     ClassSplit out{{kind.resident.rows_of(weight, granule, row_bytes, most), 0, 0, 0}, {}};
     for (size_t i = 0; i < multiplies_.size(); ++i) {
-      if (is_table || weight.is_by_head || !multiplies_[i]) continue;
+      if (weight.kind == WeightKind::kTable || weight.is_by_head || !multiplies_[i]) continue;
       out.inplace_of[i] =
           std::max(kind.computed[i].rows_of(weight, granule, row_bytes, most), out.resident) -
           out.resident;
@@ -188,14 +223,6 @@ class RowSplitter {
     out.disk = weight.rows - host;
     return out;
   }
-
- private:
-  // Of one of the kinds.
-  struct Kind {
-    ShareCarry resident{0};
-    ShareCarry memory{0};              // resident too, but for the disk's
-    std::vector<ShareCarry> computed;  // [class] resident, or multiplied in place
-  };
 
   ExpertHomes homes_of(const WeightShape& weight) {
     const auto whole = [&](ShareCarry& share) {
@@ -357,7 +384,8 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   auto& rows = placed.rows.emplace_back();
   auto& parts = placed.parts.emplace_back();
   auto& experts = placed.experts.emplace_back();
-  std::optional<ExpertHomes> homes;
+  LayerExperts layer;
+  const std::optional<ExpertHomes>& homes = layer.homes;
   std::vector<InplaceRows>& inplace = placed.inplace;
   for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
@@ -376,7 +404,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
     const ClassSplit split = stays ? ClassSplit{{weight.rows, 0, 0, 0}, {}}
                              : weight.shares_table && tokens
                                  ? *tokens
-                                 : splitter.split(weight, is_whole, homes);
+                                 : splitter.split(weight, is_whole, layer);
     rows.push_back(split);
     const int64_t resident_bytes = bytes(split.resident);
     const int64_t inplace_bytes = bytes(split.inplace);

@@ -115,7 +115,8 @@ class PlanCosts final : public LaneCosts {
       out.add_hand_over(profile_);
     return out;
   }
-  // Of experts computed together each takes what one does, in slots below a device in place.
+  // Of experts computed together each takes what one does. In slots below a device the host
+  // computes experts in place, beside the device.
   template <typename Add>
   void for_each_cost(const Task& task, const Add& add) const {
     const ComputeWork& work = task.compute();
@@ -124,11 +125,16 @@ class PlanCosts final : public LaneCosts {
     double in_place = 0;
     for (const ExpertPlace& place : work.experts) in_place += is_below && place.slot >= 0;
     const double own = static_cast<double>(work.experts.size()) - in_place;
-    if (own > 0) add(seconds_of(task, work.step), own);
-    if (in_place > 0) add(seconds_of(task, kInPlace), in_place);
+    if (in_place == 0) return add(seconds_of(task, work.step), own);
+    TaskSeconds sum = seconds_of(task, kInPlace).times(in_place);
+    sum += seconds_of(task, kExchange);
+    if (own > 0) sum += seconds_of(task, work.step).times(own);
+    add(sum, 1.0);
   }
-  // Costs of experts in place are kept as of a step that no plan's sublayer with experts has.
+  // Costs of experts in place, and of their exchange, are kept as of steps that no plan's sublayer
+  // with experts has.
   static constexpr ComputeStep kInPlace = ComputeStep::kHostAttention;
+  static constexpr ComputeStep kExchange = ComputeStep::kBeforeAttention;
 
   // Requests hide the latency behind each other, as far as the ring has room for them; pages are
   // few and small, and somebody waits.
@@ -187,7 +193,9 @@ class PlanCosts final : public LaneCosts {
     const BatchWork& work = passes_[static_cast<size_t>(task.pass)].work[batch];
     const size_t sublayer = alike_->distinct[kind].sublayer;
     cost =
-        task.compute().step == ComputeStep::kSomeExperts
+        task.compute().step == ComputeStep::kSomeExperts && step == kExchange
+            ? expert_exchange(model_, profile_, sublayer, 1, work.tokens, 0)
+        : task.compute().step == ComputeStep::kSomeExperts
             ? expert_seconds(model_, plan_, profile_, sublayer, step == kInPlace, work.tokens,
                              products_)
             : compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work, products_);

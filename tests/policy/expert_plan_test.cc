@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "policy/cost_model.h"
 #include "policy/expert_traffic.h"
+#include "policy/layer_cost.h"
 #include "policy/routing_model.h"
 #include "policy/search.h"
 #include "policy/simulator.h"
@@ -283,6 +285,52 @@ TEST(ExpertPlan, BesideADeviceModelAndSimulationAgree) {
       const Prediction simulated = simulate_block(model, plan, profile, input.kv_dtype, job);
       EXPECT_NEAR(modelled.decode_seconds / simulated.decode_seconds, 1, 0.16)
           << sequences << " sequences, " << device << " on the device, " << host << " on the host";
+    }
+}
+
+// One exchange a layer by arithmetic, however many experts of it are in place.
+TEST(ExpertPlan, ExpertsInPlaceCrossTheLinkTogether) {
+  const ModelShape model = qwen();
+  Profile profile = plain_machine(true);
+  profile.device->threads = 0;  // its own memory and queue, as a GPU has
+  profile.device->synchronise_seconds.value = 3e-5;
+  profile.link.latency_seconds.value = 1e-5;
+  for (const int64_t tokens : {1, 5, 64})
+    for (const double host : {0.1, 0.5, 0.9}) {
+      Policy policy;
+      policy.weights = {1 - host, host, 0};
+      policy.inplace_host_fraction = host;
+      const Plan plan = make_plan(beside_a_device(model, tokens), policy);
+      BatchWork work;
+      work.tokens = tokens;
+      ProductSeconds products;
+      double exchanges = 0, asked = 0;
+      for (size_t i = 0; i < model.sublayers.size(); ++i) {
+        if (expert_bytes(model, i) == 0) continue;
+        std::set<int64_t> held;
+        for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w)
+          if (const WeightShape& weight = model.sublayers[i].weights[w]; weight.experts > 0)
+            held.insert(plan.classes[0].inplace_rows(i, w) / weight.expert_rows());
+        ASSERT_EQ(held.size(), 1U) << "an expert is in one memory with all three matrices";
+        const auto in_place = static_cast<double>(*held.begin());
+        const TaskSeconds one = compute_seconds(model, plan, profile, KvFormat(DType::kBF16), i,
+                                                ComputeStep::kWhole, work, products);
+        const double chance = std::min(1.0, in_place * even_share({128, 8, 0}, tokens));
+        // The route is another wait.
+        EXPECT_NEAR(one.hand_overs, 1 + chance, 1e-9) << tokens << " tokens, " << host;
+        const double bytes = chance * static_cast<double>(tokens) * 2048 * 4;
+        const double latency = profile.link.latency_seconds.value;
+        const double wait = hand_over_seconds(profile);
+        EXPECT_NEAR(one.exchange_down,
+                    bytes / profile.link.to_host.value + chance * (latency + wait), 1e-12);
+        EXPECT_NEAR(one.exchange_up, bytes / profile.link.to_device.value + chance * latency,
+                    1e-12);
+        EXPECT_GT(wait, 0);
+        exchanges += chance;
+        asked += in_place * even_share({128, 8, 0}, tokens);
+      }
+      EXPECT_GT(exchanges, 1);
+      EXPECT_GE(asked, exchanges);
     }
 }
 

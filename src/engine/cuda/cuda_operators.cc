@@ -632,6 +632,26 @@ void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& o
                           stream());
 }
 
+void CudaRunner::begin_down(const Rows& in, float* to) {
+  cuda::copy_rows(to, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
+  input_is_down_.record(stream());
+}
+
+void CudaRunner::end_down() {
+  ++exchanged_.hand_overs;
+  input_is_down_.synchronize();
+}
+
+void CudaRunner::bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) {
+  cuda::copy_rows(to, from.cols * 4, from.data, from.stride * 4, from.cols * 4, from.rows,
+                  stream());
+  is_up_[static_cast<size_t>(at)].record(stream());
+}
+
+void CudaRunner::may_write(HostCompute::ExpertPlace at) {
+  is_up_[static_cast<size_t>(at)].synchronize();
+}
+
 void CudaRunner::add_low_rank(const Operator& op, Rows in, Rows out) {
   add_changes_of(op, 0, in, out);
 }

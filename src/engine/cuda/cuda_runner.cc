@@ -87,6 +87,7 @@ CudaRunner::CudaRunner(const cuda::DeviceScope&, const RunnerParts& parts, CudaD
                                                              : cuda::Waiting::kSleeps),
       input_is_down_(waiting_),
       queued_is_done_(waiting_),
+      is_up_{cuda::Event(waiting_), cuda::Event(waiting_)},
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       attention_(parts.attention.size()),
       // A graph has the pages of a recurrent state in it, and passes have others; a mixture's

@@ -88,6 +88,12 @@ class CudaRunner final : public OperatorRunner {
   void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
                     const Rows& up) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
+  HostCompute& host() noexcept override { return host_; }
+  void begin_down(const Rows& in, float* to) override;
+  void end_down() override;
+  void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) override;
+  void may_write(HostCompute::ExpertPlace at) override;
+  void end_host_experts(Clock::time_point, double) override {}
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.
   void gather(size_t weight, std::span<const int32_t> ids, const int32_t* on_device, int32_t offset,
@@ -183,6 +189,7 @@ class CudaRunner final : public OperatorRunner {
   cuda::Waiting waiting_;
   cuda::Event input_is_down_;
   cuda::Event queued_is_done_;
+  std::array<cuda::Event, 2> is_up_;  // what the host's experts have answered, by its place
   /// Whether copies in f16 are scaled row by row even where a norm has written the rows; known when
   /// the weights are there.
   std::optional<bool> scales_norms_;

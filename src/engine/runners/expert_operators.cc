@@ -11,6 +11,10 @@
 namespace sluice {
 
 namespace {
+HostCompute::ExpertLayer layer_of(const Rows& in, int64_t width, int64_t out_cols) {
+  return {in.rows, in.cols, width, out_cols};
+}
+
 // Of a made-up model, in place of what its router's weights give.
 const float* synthetic_scores(const BoundModel& model, int64_t layer, const MicroBatch& batch,
                               int64_t experts, std::vector<float>& room) {
@@ -124,15 +128,84 @@ Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t ex
   return y;
 }
 
+void OperatorRunner::add_home(const ExpertWork& of, int32_t expert, ExpertHomes& out) const {
+  int below = 0;
+  for (const MatrixView* stack : {&of.gates, &of.ups, &of.downs})
+    below += stack->expert(expert).inplace_rows > 0;
+  (below == 0 ? out.here : below == 3 ? out.below : out.mixed).push_back(expert);
+}
+
+void OperatorRunner::begin_down_experts(const ExpertWork& of) {
+  exchanged_.down += of.in.rows * of.in.cols * 4;
+  begin_down(of.in, host().expert_input(layer_of(of.in, of.gates.expert_rows, of.out_cols)));
+}
+
+// Gives `take` each expert and its answers.
+template <typename Take>
+void OperatorRunner::compute_below(const Operator& op, const ExpertWork& of,
+                                   std::span<const int32_t> experts, bool keeps_places,
+                                   const Take& take) {
+  using Place = HostCompute::ExpertPlace;
+  const auto of_expert = [&](int32_t biases, int64_t count, int64_t expert) {
+    const float* const all = host_vector(biases, count * op.router.experts);
+    return all ? all + expert * count : nullptr;
+  };
+  const int64_t width = of.gates.expert_rows;
+  end_down();
+  const Clock::time_point started = Clock::now();
+  double flops = 0;
+  Place at = Place::kFirst;
+  for (const int32_t e : experts) {
+    const int32_t begin = routed_begin_[static_cast<size_t>(e)];
+    HostCompute::Expert one{of.gates.expert(e), of.ups.expert(e), of.downs.expert(e)};
+    one.rows = std::span(routed_rows_)
+                   .subspan(static_cast<size_t>(begin), static_cast<size_t>(routed_rows(e)));
+    if (op.weighs_inputs) one.input_weights = routed_weights_.data() + begin;
+    one.gate_biases = of_expert(op.bias, 2 * width, e);
+    one.down_bias = of_expert(op.down_bias, of.out_cols, e);
+    if (keeps_places) may_write(at);
+    take(e, host().expert(op, layer_of(of.in, of.gates.expert_rows, of.out_cols), one, at), at);
+    flops += 2.0 * static_cast<double>(routed_rows(e) * width * (2 * of.in.cols + of.out_cols));
+    if (keeps_places) at = at == Place::kFirst ? Place::kSecond : Place::kFirst;
+  }
+  end_host_experts(started, flops);
+  add_inplace(started);
+}
+
+// The sum of their answers goes up, not each answer.
+void OperatorRunner::add_below(const Operator& op, const ExpertWork& of,
+                               std::span<const int32_t> experts, Rows out) {
+  const Rows sum = host().expert_sum(layer_of(of.in, of.gates.expert_rows, of.out_cols));
+  const std::span<const float> weights = weights_of_answers(op);
+  bool is_first = true;
+  compute_below(op, of, experts, false, [&](int32_t e, const Rows& y, HostCompute::ExpertPlace) {
+    // Not before the input is there: what went up from here may have been under way till then.
+    if (std::exchange(is_first, false)) std::fill_n(sum.data, sum.rows * sum.cols, 0.0f);
+    const int32_t begin = routed_begin_[static_cast<size_t>(e)];
+    kernels::add_weighted_rows(y.data, y.stride, routed_rows_.data() + begin,
+                               weights.data() + begin, 1, sum.data, sum.stride, y.rows, y.cols);
+  });
+  const Rows arrived{of.work.data, of.in.rows, of.out_cols, of.out_cols};
+  exchanged_.up += sum.rows * sum.cols * 4;
+  bring_up(sum, arrived.data, HostCompute::ExpertPlace::kSecond);
+  add(out, arrived);
+}
+
 void OperatorRunner::experts(const Operator& op, Rows in, Rows work, Rows out) {
   const ExpertWork of = expert_work(op, in, work, out.cols);
   clear(out);
-  for (int64_t e = 0; e < op.router.experts; ++e) {
-    if (routed_rows(e) == 0) continue;
+  ExpertHomes homes;
+  for (int32_t e = 0; e < op.router.experts; ++e)
+    if (routed_rows(e) > 0) add_home(of, e, homes);
+  const auto add_answer = [&](int32_t e) {
     const int32_t begin = routed_begin_[static_cast<size_t>(e)];
     const Rows y = answer(op, of, e);
     add_routed(y, {of.lists.rows + begin, of.lists.weights + begin}, out);
-  }
+  };
+  for (const int32_t e : homes.mixed) add_answer(e);
+  if (!homes.below.empty()) begin_down_experts(of);
+  for (const int32_t e : homes.here) add_answer(e);
+  if (!homes.below.empty()) add_below(op, of, homes.below, out);
 }
 
 // Those that are there now; answers are kept, so that they are added up in one order whenever their
@@ -142,11 +215,20 @@ void OperatorRunner::some_experts(const Operator& op) {
   const ExpertWork of = expert_work(op, rows_of(op.in[0]), rows_of(op.work), cols);
   SLUICE_ASSERT(std::ssize(choices_) * cols <= std::ssize(parts_.expert_answers),
                 "the plan sizes the answers");
-  for (const ExpertPlace& place : task_.compute().experts) {
-    const Rows y = answer(op, of, place.expert);
-    const int64_t begin = routed_begin_[static_cast<size_t>(place.expert)];
-    keep_answer(y, parts_.expert_answers.data() + begin * cols);
-  }
+  ExpertHomes homes;
+  for (const ExpertPlace& place : task_.compute().experts) add_home(of, place.expert, homes);
+  const auto kept = [&](int32_t e) {
+    return parts_.expert_answers.data() + routed_begin_[static_cast<size_t>(e)] * cols;
+  };
+  for (const int32_t e : homes.mixed) keep_answer(answer(op, of, e), kept(e));
+  if (!homes.below.empty()) begin_down_experts(of);
+  for (const int32_t e : homes.here) keep_answer(answer(op, of, e), kept(e));
+  if (homes.below.empty()) return;
+  compute_below(op, of, homes.below, true,
+                [&](int32_t e, const Rows& y, HostCompute::ExpertPlace at) {
+                  exchanged_.up += y.rows * cols * 4;
+                  bring_up(y, kept(e), at);
+                });
 }
 
 void OperatorRunner::add_answers(const Operator& op) {

@@ -1,7 +1,7 @@
 #pragma once
-// What the host computes beside a device: attention over KV that lives below it, and rows of
-// matrices at home in host memory. Works in the host's workspace. One thread may attend while
-// another multiplies; neither is called twice at a time.
+// What the host computes beside a device: attention over KV that lives below it, rows of matrices
+// at home in host memory, and experts that lie there whole (host_experts.cc). Works in the host's
+// workspace. One thread may attend while another multiplies; neither is called twice at a time.
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/engine/runners/workspace_areas.h"
 
@@ -27,7 +27,37 @@ class HostCompute {
   const float* multiply(const MatrixView& view, int64_t m, const Input& x, const float* bias,
                         bool is_head);
 
+  /// What a micro-batch asks of experts in host memory in one layer: its input [rows, cols] comes
+  /// down once, and multiply() is not called until the last answer [.., out_cols] is used.
+  struct ExpertLayer {
+    int64_t rows;
+    int64_t cols;
+    int64_t width;  ///< of gate and up
+    int64_t out_cols;
+  };
+  /// Where the input has to be put, contiguous f32.
+  float* expert_input(const ExpertLayer& layer) const noexcept;
+  /// Where answers may be added up, [rows, out_cols]: kSecond of expert().
+  enum class ExpertPlace : uint8_t { kFirst, kSecond };
+  Rows expert_sum(const ExpertLayer& layer) const noexcept;
+  /// One expert, whose three matrices are in host memory.
+  struct Expert {
+    MatrixView gate, up, down;
+    std::span<const int32_t> rows;         ///< of the input, that are routed to it
+    const float* input_weights = nullptr;  ///< [rows.size()], factors of what goes in; null: none
+    const float* gate_biases = nullptr;    ///< [2 width], of a clamped gate; null: none
+    const float* down_bias = nullptr;      ///< [out_cols]; null: none
+  };
+  /// Its answers to these rows, contiguous, gated as `op` says; valid until the next call with the
+  /// same place.
+  Rows expert(const Operator& op, const ExpertLayer& layer, const Expert& expert, ExpertPlace at);
+
  private:
+  float* column(int64_t begin) const noexcept;
+  Rows answers(const ExpertLayer& layer, int64_t rows, ExpertPlace at) const noexcept;
+  void multiply_expert(const MatrixView& view, const Rows& x, const float* bias, const Rows& y,
+                       bool is_prepared);
+
   RunnerParts parts_;
   WorkspaceAreas areas_;
   KernelWatch watch_;

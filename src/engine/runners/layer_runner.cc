@@ -442,6 +442,23 @@ void LayerRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& 
                              in.rows, in.cols);
 }
 
+void LayerRunner::begin_down(const Rows& in, float* to) {
+  const int64_t row_bytes = in.cols * 4;
+  down_arrives_ = device_->down().squeeze_in(in.rows * row_bytes);
+  copy_rows(to, row_bytes, in.data, in.stride * 4, row_bytes, in.rows);
+}
+
+void LayerRunner::bring_up(const Rows& from, float* to, HostCompute::ExpertPlace) {
+  const int64_t row_bytes = from.cols * 4;
+  const auto arrives = device_->up().squeeze_in(from.rows * row_bytes);
+  copy_rows(to, row_bytes, from.data, from.stride * 4, row_bytes, from.rows);
+  wait_until(arrives);
+}
+
+void LayerRunner::end_host_experts(Clock::time_point begin, double flops) {
+  device_->finish_on_host(begin, flops);
+}
+
 void LayerRunner::add_changes_of(int32_t weight, int64_t begin, const int32_t* ids, Rows in,
                                  Rows out, const float* bias) {
   const std::span<const kernels::LowRankRun> changes = changes_of(weight, begin, out.rows);

@@ -74,6 +74,12 @@ class LayerRunner final : public OperatorRunner {
                     const Rows& up) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
   bool guesses() const noexcept override { return true; }
+  HostCompute& host() noexcept override { return host_; }
+  void begin_down(const Rows& in, float* to) override;
+  void end_down() override { wait_until(down_arrives_); }
+  void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) override;
+  void may_write(HostCompute::ExpertPlace) override {}
+  void end_host_experts(Clock::time_point begin, double flops) override;
 
   /// What adapters of rows [begin, begin + out.rows) add to a weight's product with `in`, or to
   /// rows of a table.
@@ -99,6 +105,7 @@ class LayerRunner final : public OperatorRunner {
   HostCompute host_;
   KernelWatch watch_;
   double device_flops_ = 0;
+  Link::Clock::time_point down_arrives_;
   std::vector<int32_t> ids_;
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/delta_rule.h"
 #include "kernels/head_products.h"
 #include "src/engine/passes/adapter_runs.h"
+#include "src/engine/runners/host_compute.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/layer/fuse.h"
 
@@ -113,6 +114,20 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// The rows `ids` of `out` += those of `in` times `weights`.
   virtual void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) = 0;
 
+  // Of experts that lie whole in host memory below a device: a layer's input comes down once for
+  // all of them, beside what the device computes.
+  virtual HostCompute& host() noexcept = 0;
+  /// Begins to copy `in` to `to`, contiguous, in host memory.
+  virtual void begin_down(const Rows& in, float* to) = 0;
+  /// Until it is there.
+  virtual void end_down() = 0;
+  /// Copies contiguous rows of host memory up, for what the device computes next. The rows stay as
+  /// they are until the next end_down(), or until may_write() says that the copy is over.
+  virtual void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) = 0;
+  virtual void may_write(HostCompute::ExpertPlace at) = 0;
+  /// The host has computed experts since `begin`.
+  virtual void end_host_experts(Clock::time_point begin, double flops) = 0;
+
   /// Of a layer with a recurrent state: its shape, and the chunks' runs of it.
   const RecurrentShape& recurrent_shape() const;
   std::vector<kernels::StateRun> state_runs() const;
@@ -181,6 +196,20 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   std::span<const float> weights_of_answers(const Operator& op);
   int64_t routed_rows(int64_t expert) const;
   Rows answer(const Operator& op, const ExpertWork& of, int64_t expert);
+  /// Experts that some of the rows at hand go to, by where their matrices lie, each in rising
+  /// order.
+  struct ExpertHomes {
+    std::vector<int32_t> here;   ///< computed where the others are
+    std::vector<int32_t> mixed;  ///< some matrices in host memory, which exchange rows of their own
+    std::vector<int32_t> below;  ///< whole in host memory
+  };
+  void add_home(const ExpertWork& of, int32_t expert, ExpertHomes& out) const;
+  void begin_down_experts(const ExpertWork& of);
+  template <typename Take>
+  void compute_below(const Operator& op, const ExpertWork& of, std::span<const int32_t> experts,
+                     bool keeps_places, const Take& take);
+  void add_below(const Operator& op, const ExpertWork& of, std::span<const int32_t> experts,
+                 Rows out);
   void some_experts(const Operator& op);
   void add_answers(const Operator& op);
   // What the next layer will ask for (expert_guesses.cc).

@@ -101,5 +101,15 @@ TEST(HandOvers, OfAMixtureAreItsRoutes) {
   expect_same_count("deepseek-v3-moe-tiny", block_policy(), true);
 }
 
+// However many experts of a layer are in host memory, and whichever their rows go to.
+TEST(HandOvers, OfExpertsInPlaceAreOneForEachLayer) {
+  for (const char* model : {"deepseek-v3-moe-tiny", "gpt-oss-tiny", "llama4-tiny"}) {
+    policy::Policy policy = block_policy();
+    policy.weights = {0, 1, 0};
+    policy.inplace_host_fraction = 1;
+    expect_same_count(model, policy, true);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::testing
