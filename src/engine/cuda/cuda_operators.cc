@@ -393,7 +393,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
     const int64_t bytes = in.rows * in.cols * 4;
     exchanged_.down += bytes;
     cuda::copy_rows(arrives, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
-    input_is_down_.record(stream());
+    events_.input_is_down.record(stream());
   }
   if (view.resident_rows > 0)
     multiply_rows(view, in, made, view.resident, view.resident_rows, bias, y, ldy);
@@ -404,7 +404,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
   }
   if (!has_inplace) return;
   ++exchanged_.hand_overs;
-  input_is_down_.synchronize();
+  events_.input_is_down.synchronize();
   if (below.bf16)
     kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,
                      in.rows * in.cols);
@@ -634,23 +634,21 @@ void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& o
 
 void CudaRunner::begin_down(const Rows& in, float* to) {
   cuda::copy_rows(to, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
-  input_is_down_.record(stream());
+  events_.input_is_down.record(stream());
 }
 
 void CudaRunner::end_down() {
   ++exchanged_.hand_overs;
-  input_is_down_.synchronize();
+  events_.input_is_down.synchronize();
 }
 
-void CudaRunner::bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) {
+void CudaRunner::bring_up(const Rows& from, float* to) {
   cuda::copy_rows(to, from.cols * 4, from.data, from.stride * 4, from.cols * 4, from.rows,
                   stream());
-  is_up_[static_cast<size_t>(at)].record(stream());
+  events_.is_up.record(stream());
 }
 
-void CudaRunner::may_write(HostCompute::ExpertPlace at) {
-  is_up_[static_cast<size_t>(at)].synchronize();
-}
+void CudaRunner::await_up() { events_.is_up.synchronize(); }
 
 void CudaRunner::add_low_rank(const Operator& op, Rows in, Rows out) {
   add_changes_of(op, 0, in, out);

@@ -85,9 +85,7 @@ CudaRunner::CudaRunner(const cuda::DeviceScope&, const RunnerParts& parts, CudaD
                staging_.sampling),
       waiting_(is_resident() && !parts.kv->has_lower_pages() ? cuda::Waiting::kSpins
                                                              : cuda::Waiting::kSleeps),
-      input_is_down_(waiting_),
-      queued_is_done_(waiting_),
-      is_up_{cuda::Event(waiting_), cuda::Event(waiting_)},
+      events_(waiting_),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       attention_(parts.attention.size()),
       // A graph has the pages of a recurrent state in it, and passes have others; a mixture's
@@ -156,8 +154,8 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
 
 void CudaRunner::settle_stream() {
   ++exchanged_.hand_overs;
-  queued_is_done_.record(stream());
-  queued_is_done_.synchronize();
+  events_.queued_is_done.record(stream());
+  events_.queued_is_done.synchronize();
 }
 
 void CudaRunner::wait_for_stream() {

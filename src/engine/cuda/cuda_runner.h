@@ -91,8 +91,8 @@ class CudaRunner final : public OperatorRunner {
   HostCompute& host() noexcept override { return host_; }
   void begin_down(const Rows& in, float* to) override;
   void end_down() override;
-  void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) override;
-  void may_write(HostCompute::ExpertPlace at) override;
+  void bring_up(const Rows& from, float* to) override;
+  void await_up() override;
   void end_host_experts(Clock::time_point, double) override {}
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.
@@ -187,9 +187,13 @@ class CudaRunner final : public OperatorRunner {
   DeviceSampler sampler_;
   // Where the host computes and copies beside the device, who waits for it leaves its core to that.
   cuda::Waiting waiting_;
-  cuda::Event input_is_down_;
-  cuda::Event queued_is_done_;
-  std::array<cuda::Event, 2> is_up_;  // what the host's experts have answered, by its place
+  struct Events {
+    explicit Events(cuda::Waiting waiting)
+        : input_is_down(waiting), queued_is_done(waiting), is_up(waiting) {}
+    cuda::Event input_is_down;
+    cuda::Event queued_is_done;
+    cuda::Event is_up;  ///< what the host's experts have answered
+  } events_;
   /// Whether copies in f16 are scaled row by row even where a norm has written the rows; known when
   /// the weights are there.
   std::optional<bool> scales_norms_;

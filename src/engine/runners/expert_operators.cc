@@ -140,12 +140,12 @@ void OperatorRunner::begin_down_experts(const ExpertWork& of) {
   begin_down(of.in, host().expert_input(layer_of(of.in, of.gates.expert_rows, of.out_cols)));
 }
 
-// Gives `take` each expert and its answers.
+// Gives `take` each expert and its answers: to add up, or to send up while the next expert's gate
+// is computed.
 template <typename Take>
 void OperatorRunner::compute_below(const Operator& op, const ExpertWork& of,
-                                   std::span<const int32_t> experts, bool keeps_places,
+                                   std::span<const int32_t> experts, bool sends_each,
                                    const Take& take) {
-  using Place = HostCompute::ExpertPlace;
   const auto of_expert = [&](int32_t biases, int64_t count, int64_t expert) {
     const float* const all = host_vector(biases, count * op.router.experts);
     return all ? all + expert * count : nullptr;
@@ -154,7 +154,9 @@ void OperatorRunner::compute_below(const Operator& op, const ExpertWork& of,
   end_down();
   const Clock::time_point started = Clock::now();
   double flops = 0;
-  Place at = Place::kFirst;
+  HostCompute::AnswerPlace at{sends_each, [&] {
+                                if (sends_each) await_up();
+                              }};
   for (const int32_t e : experts) {
     const int32_t begin = routed_begin_[static_cast<size_t>(e)];
     HostCompute::Expert one{of.gates.expert(e), of.ups.expert(e), of.downs.expert(e)};
@@ -163,10 +165,8 @@ void OperatorRunner::compute_below(const Operator& op, const ExpertWork& of,
     if (op.weighs_inputs) one.input_weights = routed_weights_.data() + begin;
     one.gate_biases = of_expert(op.bias, 2 * width, e);
     one.down_bias = of_expert(op.down_bias, of.out_cols, e);
-    if (keeps_places) may_write(at);
-    take(e, host().expert(op, layer_of(of.in, of.gates.expert_rows, of.out_cols), one, at), at);
+    take(e, host().expert(op, layer_of(of.in, of.gates.expert_rows, of.out_cols), one, at));
     flops += 2.0 * static_cast<double>(routed_rows(e) * width * (2 * of.in.cols + of.out_cols));
-    if (keeps_places) at = at == Place::kFirst ? Place::kSecond : Place::kFirst;
   }
   end_host_experts(started, flops);
   add_inplace(started);
@@ -178,7 +178,7 @@ void OperatorRunner::add_below(const Operator& op, const ExpertWork& of,
   const Rows sum = host().expert_sum(layer_of(of.in, of.gates.expert_rows, of.out_cols));
   const std::span<const float> weights = weights_of_answers(op);
   bool is_first = true;
-  compute_below(op, of, experts, false, [&](int32_t e, const Rows& y, HostCompute::ExpertPlace) {
+  compute_below(op, of, experts, false, [&](int32_t e, const Rows& y) {
     // Not before the input is there: what went up from here may have been under way till then.
     if (std::exchange(is_first, false)) std::fill_n(sum.data, sum.rows * sum.cols, 0.0f);
     const int32_t begin = routed_begin_[static_cast<size_t>(e)];
@@ -187,7 +187,7 @@ void OperatorRunner::add_below(const Operator& op, const ExpertWork& of,
   });
   const Rows arrived{of.work.data, of.in.rows, of.out_cols, of.out_cols};
   exchanged_.up += sum.rows * sum.cols * 4;
-  bring_up(sum, arrived.data, HostCompute::ExpertPlace::kSecond);
+  bring_up(sum, arrived.data);
   add(out, arrived);
 }
 
@@ -224,11 +224,10 @@ void OperatorRunner::some_experts(const Operator& op) {
   if (!homes.below.empty()) begin_down_experts(of);
   for (const int32_t e : homes.here) keep_answer(answer(op, of, e), kept(e));
   if (homes.below.empty()) return;
-  compute_below(op, of, homes.below, true,
-                [&](int32_t e, const Rows& y, HostCompute::ExpertPlace at) {
-                  exchanged_.up += y.rows * cols * 4;
-                  bring_up(y, kept(e), at);
-                });
+  compute_below(op, of, homes.below, true, [&](int32_t e, const Rows& y) {
+    exchanged_.up += y.rows * cols * 4;
+    bring_up(y, kept(e));
+  });
 }
 
 void OperatorRunner::add_answers(const Operator& op) {

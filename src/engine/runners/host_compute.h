@@ -37,8 +37,7 @@ class HostCompute {
   };
   /// Where the input has to be put, contiguous f32.
   float* expert_input(const ExpertLayer& layer) const noexcept;
-  /// Where answers may be added up, [rows, out_cols]: kSecond of expert().
-  enum class ExpertPlace : uint8_t { kFirst, kSecond };
+  /// Where answers may be added up, [rows, out_cols].
   Rows expert_sum(const ExpertLayer& layer) const noexcept;
   /// One expert, whose three matrices are in host memory.
   struct Expert {
@@ -48,13 +47,19 @@ class HostCompute {
     const float* gate_biases = nullptr;    ///< [2 width], of a clamped gate; null: none
     const float* down_bias = nullptr;      ///< [out_cols]; null: none
   };
-  /// Its answers to these rows, contiguous, gated as `op` says; valid until the next call with the
-  /// same place.
-  Rows expert(const Operator& op, const ExpertLayer& layer, const Expert& expert, ExpertPlace at);
+  /// Where its answers go: to where its input was, or apart from all that the next expert writes
+  /// before its own answers, which is where expert_sum() is.
+  struct AnswerPlace {
+    bool is_apart = false;
+    std::function<void()> before_write;  ///< called before answers are written
+  };
+  /// Its answers to these rows, contiguous, gated as `op` says.
+  Rows expert(const Operator& op, const ExpertLayer& layer, const Expert& expert,
+              const AnswerPlace& at);
 
  private:
   float* column(int64_t begin) const noexcept;
-  Rows answers(const ExpertLayer& layer, int64_t rows, ExpertPlace at) const noexcept;
+  Rows answers(const ExpertLayer& layer, int64_t rows, bool is_apart) const noexcept;
   void multiply_expert(const MatrixView& view, const Rows& x, const float* bias, const Rows& y,
                        bool is_prepared);
 

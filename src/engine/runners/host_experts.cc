@@ -28,14 +28,14 @@ float* HostCompute::expert_input(const ExpertLayer& layer) const noexcept {
   return column(parts_.model->shape().workspace_columns - place_of(layer.cols));
 }
 
-Rows HostCompute::answers(const ExpertLayer& layer, int64_t rows, ExpertPlace at) const noexcept {
+Rows HostCompute::answers(const ExpertLayer& layer, int64_t rows, bool is_apart) const noexcept {
   const int64_t outer = std::max(place_of(layer.cols), place_of(layer.out_cols));
-  const int64_t begin = at == ExpertPlace::kFirst ? 0 : outer + 2 * place_of(layer.width);
+  const int64_t begin = is_apart ? outer + 2 * place_of(layer.width) : 0;
   return {column(begin), rows, layer.out_cols, layer.out_cols};
 }
 
 Rows HostCompute::expert_sum(const ExpertLayer& layer) const noexcept {
-  return answers(layer, layer.rows, ExpertPlace::kSecond);
+  return answers(layer, layer.rows, true);
 }
 
 void HostCompute::multiply_expert(const MatrixView& view, const Rows& x, const float* bias,
@@ -53,7 +53,7 @@ void HostCompute::multiply_expert(const MatrixView& view, const Rows& x, const f
 }
 
 Rows HostCompute::expert(const Operator& op, const ExpertLayer& layer, const Expert& expert,
-                         ExpertPlace at) {
+                         const AnswerPlace& at) {
   const auto rows = static_cast<int64_t>(expert.rows.size());
   const int64_t outer = std::max(place_of(layer.cols), place_of(layer.out_cols));
   SLUICE_ASSERT(
@@ -64,7 +64,7 @@ Rows HostCompute::expert(const Operator& op, const ExpertLayer& layer, const Exp
   const auto area = [&](int64_t begin, int64_t cols) {
     return Rows{column(begin), rows, cols, cols};
   };
-  const Rows x = area(0, layer.cols), y = answers(layer, rows, at);
+  const Rows x = area(0, layer.cols), y = answers(layer, rows, at.is_apart);
   const Rows gate = area(outer, layer.width);
   const Rows up = area(outer + place_of(layer.width), layer.width);
   kernels::gather_rows(expert_input(layer), DType::kF32, layer.cols, expert.rows.data(), rows,
@@ -82,6 +82,7 @@ Rows HostCompute::expert(const Operator& op, const ExpertLayer& layer, const Exp
   else
     kernels::gated(op.activation, gate.data, gate.stride, up.data, up.stride, gate.data,
                    gate.stride, rows, layer.width);
+  at.before_write();
   multiply_expert(expert.down, gate, expert.down_bias, y, false);
   return y;
 }

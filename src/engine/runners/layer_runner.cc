@@ -448,7 +448,7 @@ void LayerRunner::begin_down(const Rows& in, float* to) {
   copy_rows(to, row_bytes, in.data, in.stride * 4, row_bytes, in.rows);
 }
 
-void LayerRunner::bring_up(const Rows& from, float* to, HostCompute::ExpertPlace) {
+void LayerRunner::bring_up(const Rows& from, float* to) {
   const int64_t row_bytes = from.cols * 4;
   const auto arrives = device_->up().squeeze_in(from.rows * row_bytes);
   copy_rows(to, row_bytes, from.data, from.stride * 4, row_bytes, from.rows);

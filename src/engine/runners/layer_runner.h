@@ -77,8 +77,8 @@ class LayerRunner final : public OperatorRunner {
   HostCompute& host() noexcept override { return host_; }
   void begin_down(const Rows& in, float* to) override;
   void end_down() override { wait_until(down_arrives_); }
-  void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) override;
-  void may_write(HostCompute::ExpertPlace) override {}
+  void bring_up(const Rows& from, float* to) override;
+  void await_up() override {}
   void end_host_experts(Clock::time_point begin, double flops) override;
 
   /// What adapters of rows [begin, begin + out.rows) add to a weight's product with `in`, or to

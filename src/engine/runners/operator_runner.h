@@ -121,10 +121,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   virtual void begin_down(const Rows& in, float* to) = 0;
   /// Until it is there.
   virtual void end_down() = 0;
-  /// Copies contiguous rows of host memory up, for what the device computes next. The rows stay as
-  /// they are until the next end_down(), or until may_write() says that the copy is over.
-  virtual void bring_up(const Rows& from, float* to, HostCompute::ExpertPlace at) = 0;
-  virtual void may_write(HostCompute::ExpertPlace at) = 0;
+  /// Copies contiguous rows of host memory up, for what the device computes next. Nobody writes
+  /// them before the next end_down(), or before await_up() has waited for the copy.
+  virtual void bring_up(const Rows& from, float* to) = 0;
+  virtual void await_up() = 0;
   /// The host has computed experts since `begin`.
   virtual void end_host_experts(Clock::time_point begin, double flops) = 0;
 
@@ -207,7 +207,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   void begin_down_experts(const ExpertWork& of);
   template <typename Take>
   void compute_below(const Operator& op, const ExpertWork& of, std::span<const int32_t> experts,
-                     bool keeps_places, const Take& take);
+                     bool sends_each, const Take& take);
   void add_below(const Operator& op, const ExpertWork& of, std::span<const int32_t> experts,
                  Rows out);
   void some_experts(const Operator& op);
