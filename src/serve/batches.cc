@@ -24,7 +24,6 @@ namespace sluice::serve {
 
 namespace {
 using nlohmann::ordered_json;
-using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kBatchPrefix = "batch_";
@@ -34,8 +33,6 @@ constexpr int64_t kMostWaitingBefore = 4;
 // Each takes some tens of bytes of memory while its batch runs.
 constexpr int64_t kMostLines = 1'000'000;
 constexpr int64_t kMostUnfinished = 1000;
-// How often a batch looks whether it is cancelled or the server stops, and says what it has done.
-constexpr milliseconds kLook{100};
 
 [[noreturn]] void refuse(int status, const char* param, const std::string& message) {
   throw ApiError{status, message, status == 404 ? "not_found" : "", param, 0};
@@ -520,7 +517,7 @@ bool Batches::run_lines(Job& job, Phase& phase, const std::string& input,
     }
     if (is_at_end && job.lines() == 0) break;
     if (!failure().empty()) return false;
-    const auto event = job.mailbox->take(kLook);
+    const auto event = job.mailbox->take(options_.look);
     if (event) take_event(job, *event);
     job.routed.look(job.results);
   }
@@ -554,7 +551,7 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
     });
   auto looked = Clock::now();
   const auto goes_on = [&] {
-    if (Clock::now() - looked >= kLook) {
+    if (Clock::now() - looked >= options_.look) {
       job.results.flush();
       change(id, count, /*is_durable=*/false);
       looked = Clock::now();

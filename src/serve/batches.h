@@ -2,6 +2,7 @@
 // Batches (/v1/batches): files of requests that are answered when the engine has room beside its
 // callers. One after the other, in a thread of its own. Answers are on disk one by one as they end,
 // and a batch that a stop or a crash broke off goes on where it was at the next start. Thread safe.
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,8 @@ struct BatchOptions {
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
   FileLimits files;
+  /// How often a batch looks whether it is cancelled or the server stops, and says what it has done.
+  std::chrono::milliseconds look{100};
   std::function<void(std::string_view)> log;
 };
 

@@ -294,11 +294,13 @@ TEST(ModelPool, CallersThatLeaveLoadNothing) {
   served.complete("a");
   std::atomic<bool> ends = false;
   std::vector<std::jthread> busy;
-  for (int i = 0; i < 4; ++i)
+  // Four run and the others wait, so that "a" is busy between any two requests of a caller.
+  for (int i = 0; i < 16; ++i)
     busy.emplace_back([&] {
       while (!ends) served.complete("a", 200);
     });
   served.wait_until([&] { return served.get("/health")["running"] > 2; });
+  served.wait_until([&] { return served.get("/health")["waiting"] > 2; });
   httplib::Client hurried = served.client();
   hurried.set_read_timeout(0, 100000);
   hurried.Post("/v1/completions", R"({"model":"b","prompt":"x"})", "application/json");
