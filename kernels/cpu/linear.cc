@@ -132,9 +132,11 @@ Activations slice(const Activations& x, int64_t begin, int64_t rows) noexcept {
           std::min(rows, x.m - begin), x.k, x.ld};
 }
 
-// Helpers beyond these get no scratch and leave oneDNN's products to others.
+// Helpers beyond these get no scratch and leave oneDNN's products to others. The C library reads a
+// file for their number, and a plan asks some hundred thousand times.
 int processors() noexcept {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return count;
 }
 
 // oneDNN says what it would use; its reference kernels, which some versions pick on CPUs newer than

@@ -108,6 +108,8 @@ struct Onednn {
   Mutex mutex;  // of the tables; what is in them stays where it is
   std::unordered_map<MatmulKey, Prepared, KeyHash> prepared SLUICE_GUARDED_BY(mutex);
   std::unordered_map<MatmulKey, int64_t, KeyHash> scratch_bytes SLUICE_GUARDED_BY(mutex);
+  // Of a share of a product of m rows or fewer.
+  std::unordered_map<MatmulKey, int64_t, KeyHash> share_bytes SLUICE_GUARDED_BY(mutex);
 };
 
 Onednn& onednn() {
@@ -184,10 +186,8 @@ void execute(const Prepared& prepared, const void* x, const void* w, const float
   stream.wait();
 }
 
-// The largest scratch of a share of a product of up to max_m rows, whole lines.
-int64_t share_scratch(int64_t max_m, int64_t n, int64_t k) {
+int64_t largest_scratch(int64_t most, int64_t n, int64_t k) {
   int64_t bytes = 0;
-  const int64_t most = onednn_rows(std::min(max_m, kOnednnRows));
   for (const int64_t columns : {std::min(n, kColumns), n % kColumns}) {
     if (columns == 0) continue;
     for (int64_t m = std::min(most, kBucket); m <= most; m += kBucket)
@@ -195,6 +195,22 @@ int64_t share_scratch(int64_t max_m, int64_t n, int64_t k) {
         bytes = std::max(bytes, scratch_of({m, columns, k, k, n, has_bias}));
   }
   return round_up(std::max<int64_t>(bytes, 1), kLine);
+}
+
+// The largest scratch of a share of a product of up to max_m rows, whole lines. A plan asks some
+// hundred thousand times for the same few products, and every product asks once.
+int64_t share_scratch(int64_t max_m, int64_t n, int64_t k) {
+  const int64_t most = onednn_rows(std::min(max_m, kOnednnRows));
+  const MatmulKey key{most, n, k, 0, 0, false};
+  Onednn& shared = onednn();
+  {
+    const MutexLock lock(shared.mutex);
+    const auto found = shared.share_bytes.find(key);
+    if (found != shared.share_bytes.end()) return found->second;
+  }
+  const int64_t bytes = largest_scratch(most, n, k);
+  const MutexLock lock(shared.mutex);
+  return shared.share_bytes.emplace(key, bytes).first->second;
 }
 }  // namespace
 
