@@ -203,10 +203,16 @@ bool PlacementLp::fits(const std::array<double, kShareCount>& shares) const {
                      [&](const Linear& row) { return row.at(shares) <= 1 + 1e-9; });
 }
 
+// GLPK keeps memory for each thread that used it; a thread that ends gives it back.
+struct GlpkOfThread {
+  ~GlpkOfThread() { glp_free_env(); }
+};
+
 // The rows of a GLPK problem, collected in its triplet form.
 class PlacementLp::Problem {
  public:
   explicit Problem(int columns) : problem_(glp_create_prob(), glp_delete_prob) {
+    static thread_local const GlpkOfThread of_thread;
     glp_term_out(GLP_OFF);
     glp_set_obj_dir(problem_.get(), GLP_MIN);
     glp_add_cols(problem_.get(), columns);

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
+#include "src/base/side_by_side.h"
 #include "src/model/planning_shapes.h"
 
 namespace sluice::app {
@@ -260,23 +263,30 @@ void find_fits(const FitsQuestion& question, const std::stop_token& stop,
   std::stable_sort(models.begin(), models.end(), [](const auto& a, const auto& b) {
     return a.second.num_parameters() > b.second.num_parameters();
   });
-  for (const auto& [name, own] : models)
-    for (const auto& format : question.formats) {
-      ModelShape model = own;
-      if (format) model.set_weights(*format);
-      Fit fit;
-      fit.model = name;
-      fit.weights = model.weights_name();
-      fit.parameters = static_cast<double>(own.num_parameters());
-      fit.weight_bytes = model.weight_bytes();
-      try {
-        fit_one(question, model, stop, fit);
-      } catch (const Error& error) {
-        if (error.kind() == ErrorKind::kCancelled) throw;
-        fit.refusal = error.text();
-      }
-      if (fit.one_user >= question.at_least) found(fit);
+  std::vector<std::optional<Fit>> fits(models.size() * question.formats.size());
+  Mutex mutex;
+  size_t told = 0;  // those before it have been
+  run_side_by_side(fits.size(), [&](size_t i) {
+    const auto& [name, own] = models[i / question.formats.size()];
+    const auto& format = question.formats[i % question.formats.size()];
+    ModelShape model = own;
+    if (format) model.set_weights(*format);
+    Fit fit;
+    fit.model = name;
+    fit.weights = model.weights_name();
+    fit.parameters = static_cast<double>(own.num_parameters());
+    fit.weight_bytes = model.weight_bytes();
+    try {
+      fit_one(question, model, stop, fit);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kCancelled) throw;
+      fit.refusal = error.text();
     }
+    const MutexLock lock(mutex);
+    fits[i] = std::move(fit);
+    for (; told < fits.size() && fits[told]; ++told)
+      if (fits[told]->one_user >= question.at_least) found(*fits[told]);
+  });
 }
 
 TargetAnswer find_target(const TargetQuestion& question, const std::stop_token& stop) {

@@ -4,9 +4,9 @@
 
 #include "kernels/linear.h"
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 #include "src/engine/engine.h"
 #include "src/layer/layer_program.h"
-#include "src/profile/other_load.h"
 
 namespace sluice::app {
 

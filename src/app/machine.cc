@@ -9,6 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/side_by_side.h"
 #include "src/device/memory_limit.h"
 #include "src/profile/measure.h"
 #include "src/profile/profile_cache.h"

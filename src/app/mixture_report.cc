@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "src/app/plan_report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 
 namespace sluice::app {
 
@@ -93,23 +95,32 @@ std::optional<SearchRequest> without_device(const SearchRequest& request,
   return alone;
 }
 
+// Nothing where so many have no room together.
+std::optional<UsersAtATime> users_at_a_time(const SearchRequest& request, int64_t users) {
+  SearchRequest one = with_sequences(request, users);
+  one.simulated_candidates = std::min(request.simulated_candidates, 2);
+  one.objective = policy::Objective::kThroughput;
+  // All at once, or these are not so many users.
+  one.constraints.micro_batch_sequences = users;
+  one.constraints.micro_batches = 1;
+  const auto result = found(one);
+  if (!result) return std::nullopt;
+  const auto facts = mixture_facts(one, result->best);
+  const policy::Prediction& expected = policy::prediction_of(result->best);
+  if (!facts || facts->pass_tokens == 0 || expected.decode_seconds <= 0) return std::nullopt;
+  const double decoded = expected.new_tokens - static_cast<double>(expected.block_sequences);
+  return UsersAtATime{users, decoded / expected.decode_seconds,
+                      facts->decode.read_bytes / static_cast<double>(facts->pass_tokens)};
+}
+
+// Up to the first number of users that have no room together.
 std::vector<UsersAtATime> users_at_a_time(const SearchRequest& request) {
+  std::array<std::optional<UsersAtATime>, std::size(kUsers)> all;
+  run_side_by_side(all.size(), [&](size_t i) { all[i] = users_at_a_time(request, kUsers[i]); });
   std::vector<UsersAtATime> out;
-  for (const int64_t users : kUsers) {
-    SearchRequest one = with_sequences(request, users);
-    one.simulated_candidates = std::min(request.simulated_candidates, 2);
-    one.objective = policy::Objective::kThroughput;
-    // All at once, or these are not so many users.
-    one.constraints.micro_batch_sequences = users;
-    one.constraints.micro_batches = 1;
-    const auto result = found(one);
-    if (!result) break;
-    const auto facts = mixture_facts(one, result->best);
-    const policy::Prediction& expected = policy::prediction_of(result->best);
-    if (!facts || facts->pass_tokens == 0 || expected.decode_seconds <= 0) break;
-    const double decoded = expected.new_tokens - static_cast<double>(expected.block_sequences);
-    out.push_back({users, decoded / expected.decode_seconds,
-                   facts->decode.read_bytes / static_cast<double>(facts->pass_tokens)});
+  for (const auto& one : all) {
+    if (!one) break;
+    out.push_back(*one);
   }
   return out;
 }
@@ -239,35 +250,39 @@ int64_t MixtureWhatIfs::users_without_gain() const noexcept {
 }
 
 std::optional<MixtureWhatIfs> find_mixture_what_ifs(const SearchRequest& request,
-                                                    const SearchResult& result,
-                                                    std::optional<double> twice_memory) {
+                                                    const SearchResult& result) {
   const auto facts = mixture_facts(request, result.best);
   if (!facts) return std::nullopt;
   MixtureWhatIfs out;
   out.now = job_tokens_per_second(result.best, request.job);
   out.more_memory_bytes = 2 * request.input.memory_budget_bytes;
-  out.more_memory = twice_memory;
-  if (request.objective != policy::Objective::kLatency) {
-    out.larger_job = kLargerJob * request.job.sequences;
+  const bool is_batch = request.objective != policy::Objective::kLatency;
+  if (is_batch) out.larger_job = kLargerJob * request.job.sequences;
+  const auto find_larger = [&] {
     SearchRequest larger = with_sequences(request, out.larger_job);
     larger.simulated_candidates = std::min(request.simulated_candidates, 2);
     larger.constraints.micro_batch_tokens = result.best.policy.micro_batch_tokens;
     if (const auto other = found(larger))
       out.larger_block = {job_tokens_per_second(other->best, larger.job),
                           policy::prediction_of(other->best).block_sequences};
-  }
-  if (request.input.device_budget_bytes > 0) {
+  };
+  const auto find_without_device = [&] {
     policy::Profile host = *request.profile;
     host.device.reset();
-    if (const auto alone = without_device(request, host))
-      if (const auto other = found(*alone)) {
-        const auto slots = mixture_facts(*alone, other->best);
-        if (slots && slots->has_slots())
-          out.without_device = job_tokens_per_second(other->best, alone->job);
-      }
-  } else if (facts->has_slots()) {
-    out.users = users_at_a_time(request);
-  }
+    const auto alone = without_device(request, host);
+    const auto other = alone ? found(*alone) : std::nullopt;
+    const auto slots = other ? mixture_facts(*alone, other->best) : std::nullopt;
+    if (slots && slots->has_slots())
+      out.without_device = job_tokens_per_second(other->best, alone->job);
+  };
+  run_side_by_side(2, [&](size_t i) {
+    if (i == 0 && is_batch) find_larger();
+    if (i == 0) return;
+    if (request.input.device_budget_bytes > 0)
+      find_without_device();
+    else if (facts->has_slots())
+      out.users = users_at_a_time(request);
+  });
   return out;
 }
 

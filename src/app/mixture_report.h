@@ -55,11 +55,10 @@ struct MixtureWhatIfs {
   /// The most users that together decode less than a quarter faster than one alone; 0: none.
   int64_t users_without_gain() const noexcept;
 };
-/// `twice_memory`: tokens a second with twice the host memory, which others want to know too.
-/// Searches once more for each of the others. Nothing of a model without routed experts.
+/// Searches once more for each circumstance but more memory, which is left to the caller. Nothing
+/// of a model without routed experts.
 std::optional<MixtureWhatIfs> find_mixture_what_ifs(const policy::SearchRequest& request,
-                                                    const policy::SearchResult& result,
-                                                    std::optional<double> twice_memory);
+                                                    const policy::SearchResult& result);
 
 /// Null for a model without routed experts. `what_ifs`: nothing where nobody asked.
 nlohmann::ordered_json mixture_json(const std::optional<MixtureFacts>& facts,

@@ -11,6 +11,7 @@
 #include "src/app/chart.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 
 namespace sluice::app {
 
@@ -169,40 +170,50 @@ double rate_of(const SearchRequest& request) {
   }
 }
 
-std::string memory_curve(const SearchRequest& request) {
+// Rates of the requests that fit, each at the tick of its own index.
+std::string rate_curve(const std::vector<SearchRequest>& requests,
+                       const std::vector<ChartTick>& ticks, const char* title, const char* x_name,
+                       double marked) {
+  std::vector<double> rates(requests.size());
+  run_side_by_side(requests.size(), [&](size_t i) { rates[i] = rate_of(requests[i]); });
   std::vector<ChartPoint> points;
   std::vector<ChartTick> sizes;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (rates[i] <= 0) continue;
+    points.push_back({ticks[i].at, rates[i], ""});
+    sizes.push_back(ticks[i]);
+  }
+  return curve(std::move(points), std::move(sizes), title, x_name, marked);
+}
+
+std::string memory_curve(const SearchRequest& request) {
+  std::vector<SearchRequest> requests;
+  std::vector<ChartTick> ticks;
   for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
-    SearchRequest one = request;
+    SearchRequest& one = requests.emplace_back(request);
     one.simulated_candidates = 2;
     one.input.memory_budget_bytes =
         static_cast<int64_t>(static_cast<double>(request.input.memory_budget_bytes) * factor);
-    const double rate = rate_of(one);
-    if (rate <= 0) continue;
-    points.push_back({factor, rate, ""});
-    sizes.push_back({factor, format_bytes(one.input.memory_budget_bytes)});
+    ticks.push_back({factor, format_bytes(one.input.memory_budget_bytes)});
   }
-  return curve(std::move(points), std::move(sizes), "tokens a second against host memory",
-               "host memory (each step twice)", 1.0);
+  return rate_curve(requests, ticks, "tokens a second against host memory",
+                    "host memory (each step twice)", 1.0);
 }
 
 std::string batch_curve(const SearchRequest& request) {
-  std::vector<ChartPoint> points;
-  std::vector<ChartTick> sizes;
-  for (int64_t sequences : {1, 4, 16, 64, 256, 1024}) {
-    SearchRequest one = request;
+  std::vector<SearchRequest> requests;
+  std::vector<ChartTick> ticks;
+  for (const int64_t sequences : {1, 4, 16, 64, 256, 1024}) {
+    SearchRequest& one = requests.emplace_back(request);
     one.simulated_candidates = 2;
     one.job.sequences = sequences;
     const int64_t before = std::max<int64_t>(one.input.workload.sequences, 1);
     one.input.workload.total_tokens = one.input.workload.total_tokens / before * sequences;
     one.input.workload.sequences = sequences;
-    const double rate = rate_of(one);
-    if (rate <= 0) continue;
-    points.push_back({static_cast<double>(sequences), rate, ""});
-    sizes.push_back({static_cast<double>(sequences), std::to_string(sequences)});
+    ticks.push_back({static_cast<double>(sequences), std::to_string(sequences)});
   }
-  return curve(std::move(points), std::move(sizes), "tokens a second against texts at a time",
-               "sequences of the job", static_cast<double>(request.job.sequences));
+  return rate_curve(requests, ticks, "tokens a second against texts at a time",
+                    "sequences of the job", static_cast<double>(request.job.sequences));
 }
 
 // Operations a second against operations for each byte of weights read: rows of a product.

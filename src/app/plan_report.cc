@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 
 namespace sluice::app {
 
@@ -197,23 +199,34 @@ double placement_error(const Plan& plan) {
 
 WhatIfs find_what_ifs(const SearchRequest& request, const SearchResult& result) {
   const double now = job_tokens_per_second(result.best, request.job);
-  WhatIfs out;
-  std::optional<double> twice_memory;
-  for (const Resource& resource : kResources) {
+  std::array<std::optional<double>, std::size(kResources)> with_twice;  // tokens a second
+  std::optional<MixtureWhatIfs> mixture;
+  // Searches that know nothing of each other: the mixture's, which are the longest, come first.
+  run_side_by_side(1 + with_twice.size(), [&](size_t i) {
+    if (i == 0) {
+      mixture = find_mixture_what_ifs(request, result);
+      return;
+    }
     SearchRequest more = request;
     policy::Profile profile = *request.profile;
-    if (!resource.twice(more, profile)) continue;
+    if (!kResources[i - 1].twice(more, profile)) return;
     more.profile = &profile;
     more.simulated_candidates = std::min(request.simulated_candidates, 2);
     // As many again for each resource: micro-batches of the size found will do.
     more.constraints.micro_batch_tokens = result.best.policy.micro_batch_tokens;
-    const double then = job_tokens_per_second(policy::search_policy(more).best, request.job);
-    if (now > 0 && then / now >= kWorthSaying) out.lifts.push_back({resource.what, then / now});
-    if (std::string_view(resource.what) == kHostMemory) twice_memory = then;
+    with_twice[i - 1] = job_tokens_per_second(policy::search_policy(more).best, request.job);
+  });
+  WhatIfs out;
+  for (size_t i = 0; i < with_twice.size(); ++i) {
+    const std::string_view what = kResources[i].what;
+    const std::optional<double>& then = with_twice[i];
+    if (then && now > 0 && *then / now >= kWorthSaying)
+      out.lifts.push_back({std::string(what), *then / now});
+    if (mixture && what == kHostMemory) mixture->more_memory = then;
   }
   std::sort(out.lifts.begin(), out.lifts.end(),
             [](const Lift& a, const Lift& b) { return a.factor > b.factor; });
-  out.mixture = find_mixture_what_ifs(request, result, twice_memory);
+  out.mixture = std::move(mixture);
   return out;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/gguf.h"
@@ -12,6 +14,7 @@
 #include "src/base/edit_distance.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/mutex.h"
 #include "src/engine/packed_weights.h"
 #include "src/engine/runners/attention_limits.h"
 #include "src/engine/runners/sublayer_runner.h"
@@ -76,10 +79,20 @@ std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
                                     policy::page_tokens_of(question.start, input.kv_dtype, longest),
                                     question.attention_sparsity, longest);
   need.threads = std::max(profile.host.threads, 1);
-  return [need](int64_t tokens) {
-    WorkspaceNeed of = need;
-    of.tokens = tokens;
-    return workspace_bytes(of);
+  // A search asks some thousand times for the same few sizes of a micro-batch.
+  struct Known {
+    Mutex mutex;
+    std::map<int64_t, int64_t> bytes SLUICE_GUARDED_BY(mutex);  // by tokens
+  };
+  return [need, known = std::make_shared<Known>()](int64_t tokens) {
+    const MutexLock lock(known->mutex);
+    const auto [place, is_new] = known->bytes.try_emplace(tokens, 0);
+    if (is_new) {
+      WorkspaceNeed of = need;
+      of.tokens = tokens;
+      place->second = workspace_bytes(of);
+    }
+    return place->second;
   };
 }
 

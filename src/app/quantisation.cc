@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 #include "src/base/team.h"
-#include "src/profile/other_load.h"
 
 namespace sluice::app {
 

@@ -1,12 +1,12 @@
 #include "src/engine/engine_plan.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/side_by_side.h"
 #include "src/device/memory_limit.h"
 #include "src/engine/packed_weights.h"
 #include "src/engine/runners/attention_limits.h"
@@ -20,12 +20,6 @@ namespace {
 constexpr int64_t kProgramReserve = 192 * kMiB;
 // Buffers are counted in whole 4 KiB pages; there are at most so many.
 constexpr int64_t kPageRounding = 16 * 4096;
-
-int usable_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
-  return 1;
-}
 
 kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& options) {
   // Quantised codes are exact in bf16, whatever the type of what is not quantised.

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "src/base/side_by_side.h"
+
 namespace sluice {
 
 namespace {
@@ -39,12 +41,6 @@ double busy_seconds(const cpu_set_t& set) {
   return sum / ticks;
 }
 }  // namespace
-
-int usable_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
-  return 1;
-}
 
 OtherLoad::OtherLoad(int threads) : threads_(threads), cores_(usable_processors()), begin_(now()) {}
 

@@ -6,9 +6,6 @@
 
 namespace sluice {
 
-/// The CPUs that the process may run on; at least 1.
-int usable_processors();
-
 class OtherLoad {
  public:
   /// `threads`: what this process computes with; cores beyond them may be others' without harm.

@@ -19,8 +19,8 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/processor_name.h"
+#include "src/base/side_by_side.h"
 #include "src/device/memory_limit.h"
-#include "src/profile/other_load.h"
 
 namespace sluice {
 

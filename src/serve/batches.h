@@ -41,7 +41,8 @@ struct BatchOptions {
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
   FileLimits files;
-  /// How often a batch looks whether it is cancelled or the server stops, and says what it has done.
+  /// How often a batch looks whether it is cancelled or the server stops, and says what it has
+  /// done.
   std::chrono::milliseconds look{100};
   std::function<void(std::string_view)> log;
 };

@@ -158,8 +158,7 @@ TEST(Batches, GoOnWhereAStopBrokeThemOff) {
   int64_t before = 0;
   for (int starts = 0; starts < 3; ++starts) {
     // It looks often: a stop comes after some lines, however fast the machine is.
-    const auto batches =
-        open(model, folder, "stories", nullptr, std::chrono::milliseconds(1));
+    const auto batches = open(model, folder, "stories", nullptr, std::chrono::milliseconds(1));
     if (id.empty()) id = create(*batches, lines);
     for (int i = 0; i < 60000; ++i) {
       const int64_t done = batches->find(id)["request_counts"]["completed"];

@@ -1,7 +1,5 @@
 #include "src/engine/cuda/pinned_source.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -9,16 +7,13 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/prefault.h"
+#include "src/base/side_by_side.h"
 
 namespace sluice {
 
 namespace {
 // Memory is zeroed at its whole rate by a few cores.
-int faulting_threads() {
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::clamp(cores, 1, 16);
-}
+int faulting_threads() { return std::min(usable_processors(), 16); }
 }  // namespace
 
 // The next piece is faulted in while the driver looks at the pages of the one before.
