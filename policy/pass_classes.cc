@@ -230,11 +230,15 @@ PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Pr
   return out;
 }
 
-Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const Policy& given,
-                           const Profile& profile, const JobShape& job) {
+PassMaker fewest_passes(const ModelShape& model, const JobShape& job) noexcept {
+  return {model, job, 1, 1};
+}
+
+Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, PassMaker& make_passes,
+                           const Policy& given, const Profile& profile, const JobShape& job,
+                           KnownCosts& known) {
   const double most = given.weights.host;
   if (input.device_budget_bytes <= 0 || most <= 0) return given;
-  PassMaker passes(*input.model, job, 1, 1);
   Policy best = given;
   const size_t last = given.larger_passes.size();
   for (size_t pass_class = 0; pass_class <= last; pass_class += std::max<size_t>(last, 1)) {
@@ -244,8 +248,8 @@ Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const P
     const auto at = [&](double of) {
       share = of;
       const Plan plan = make_plan(policy);
-      const Prediction whole =
-          predict(*input.model, plan, profile, input.kv_dtype, job, passes(plan));
+      const Prediction whole = predict(*input.model, plan, profile, input.kv_dtype, job,
+                                       make_passes(plan), nullptr, &known);
       double held = 0, up = 0;
       if (pass_class == last) {
         held += whole.prefill_held_seconds;

@@ -2,6 +2,7 @@
 // The classes of passes of a plan whose bytes have their places: who computes in a pass of so many
 // tokens. A pass of few is bound by the link, which rows multiplied in place relieve, and one of
 // many by the host's arithmetic; between them lies a border that the machine's rates give. Pure.
+#include "policy/cost_model.h"
 #include "policy/plan.h"
 #include "policy/prediction.h"
 #include "policy/profile.h"
@@ -28,9 +29,13 @@ PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Pr
 /// `policy` with the shares in place, of its first and its last class, with which the job takes the
 /// least predicted time: a linear program sees straight lines where a product's device and host
 /// compute beside each other. Its placement stays as it is. As given where that gains nothing or
-/// does not fit.
-Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const Policy& policy,
-                           const Profile& profile, const JobShape& job);
+/// does not fit. `make_passes`: of the input's model and the job. `known`: of this model on this
+/// profile.
+Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, PassMaker& make_passes,
+                           const Policy& policy, const Profile& profile, const JobShape& job,
+                           KnownCosts& known);
+/// The few passes that it looks at.
+PassMaker fewest_passes(const ModelShape& model, const JobShape& job) noexcept;
 
 /// `policy`, found for decode passes and larger ones, with the borders where the model crosses from
 /// one class to the next, and classes between the two where shares between theirs are faster by

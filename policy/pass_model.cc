@@ -389,6 +389,8 @@ PassMaker::Input PassMaker::input_of(const Plan& plan) {
   Input out{plan.policy, plan.has_device, plan.paths.state.crosses_link(), plan.pass_tokens, {}};
   out.policy.weights = {};
   out.policy.inplace_host_fraction = 0;
+  out.policy.demand_tokens = 0;
+  out.policy.guess_slots = 0;
   for (PassExecution& one : out.policy.larger_passes) one.inplace_host_fraction = 0;
   for (const KvPlan& kv : plan.kv)
     out.pages.push_back({kv.pages(), kv.lower_pages(), kv.disk_pages, kv.page_bytes});
@@ -397,11 +399,16 @@ PassMaker::Input PassMaker::input_of(const Plan& plan) {
 
 const BlockPasses& PassMaker::operator()(const Plan& plan) {
   Input input = input_of(plan);
-  if (passes_.passes.empty() || !(input == last_)) {
-    passes_ = block_passes(model_, plan, job_, most_prefill_, most_decode_);
-    last_ = std::move(input);
+  const auto known =
+      std::find_if(made_.begin(), made_.end(), [&](const Made& one) { return one.input == input; });
+  if (known != made_.end()) {
+    made_.splice(made_.begin(), made_, known);
+  } else {
+    made_.push_front(
+        {std::move(input), block_passes(model_, plan, job_, most_prefill_, most_decode_)});
+    if (made_.size() > kKept) made_.pop_back();
   }
-  return passes_;
+  return made_.front().passes;
 }
 
 }  // namespace sluice::policy

@@ -1,6 +1,7 @@
 #pragma once
 // The passes that the engine would make of a block of equal sequences, cut by the same rules
 // (src/schedule/pass_cut.h; the tests hold the two against each other). Pure.
+#include <list>
 #include <vector>
 
 #include "policy/layer_cost.h"
@@ -35,8 +36,8 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobSha
                          int64_t most_prefill, int64_t most_decode);
 
 /// Makes the passes of one job under one plan after the other, as block_passes() does. Plans of one
-/// block that differ only in where weights lie have the same ones: they are cut once. Not for
-/// several threads.
+/// block that differ only in where weights lie, or in which passes ask for experts, have the same
+/// ones: they are cut once, and those of the last few plans are kept. Not for several threads.
 class PassMaker {
  public:
   /// `model` and `job` stay where they are, and as they are.
@@ -57,7 +58,7 @@ class PassMaker {
   };
   // All that it reads, beside model and job.
   struct Input {
-    Policy policy;  // with no shares of weights
+    Policy policy;  // without what says where weights lie and who asks for them
     bool has_device = false;
     bool crosses_link = false;
     int64_t pass_tokens = 0;
@@ -65,13 +66,18 @@ class PassMaker {
     bool operator==(const Input&) const = default;
   };
   static Input input_of(const Plan& plan);
+  struct Made {
+    Input input;
+    BlockPasses passes;
+  };
+  // The corners of a linear program have so many different ones, and some to spare.
+  static constexpr size_t kKept = 8;
 
   const ModelShape& model_;
   const JobShape& job_;
   int64_t most_prefill_;
   int64_t most_decode_;
-  Input last_;
-  BlockPasses passes_;
+  std::list<Made> made_;  // the last one that was asked for first
 };
 
 }  // namespace sluice::policy

@@ -96,7 +96,7 @@ void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) c
 }
 
 PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan,
-                         double most_below, KnownCosts* known)
+                         PassMaker& make_passes, double most_below, KnownCosts* known)
     : request_(request), most_below_(most_below) {
   const PlanInput& input = request.input;
   const bool has_device = input.device_budget_bytes > 0;
@@ -110,11 +110,10 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
       static_cast<double>(std::max<int64_t>(input.device_budget_bytes, 1)),
       static_cast<double>(std::max<int64_t>(input.memory_budget_bytes, 1)),
       static_cast<double>(input.disk_budget_bytes > 0 ? input.disk_budget_bytes : INT64_MAX)};
-  PassMaker passes = sampled_passes(*input.model, request.job);
   const auto corner = [&](const std::array<double, kShareCount>& shares) {
     const Plan plan = make_plan(policy_with(block, shares, has_device));
     return Corner{predict(*input.model, plan, *request.profile, input.kv_dtype, request.job,
-                          passes(plan), nullptr, known),
+                          make_passes(plan), nullptr, known),
                   {static_cast<double>(plan.device_bytes()) / budgets[0],
                    static_cast<double>(plan.memory_bytes()) / budgets[1],
                    static_cast<double>(plan.disk_bytes()) / budgets[2]},

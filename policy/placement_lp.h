@@ -46,9 +46,10 @@ class PlacementLp {
   /// of weights that may lie below the device, at most. Costs are linear up to there: of a mixture,
   /// whose experts cost less for their bytes than what every token multiplies, they are so while
   /// all of the latter is on the device.
-  /// `known`: of this request's model on its profile.
+  /// `make_passes`: sampled_passes() of the request's model and job. `known`: of this request's
+  /// model on its profile.
   PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan,
-              double most_below = 1, KnownCosts* known = nullptr);
+              PassMaker& make_passes, double most_below = 1, KnownCosts* known = nullptr);
 
   /// The best shares, or nothing when no shares fit the budgets. `latency_bound_seconds` > 0 bounds
   /// prefill + decode.

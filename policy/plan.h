@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/alike_sublayers.h"
@@ -74,7 +75,7 @@ struct PlanInput {
 
 /// One line of a budget.
 struct PlanLine {
-  std::string what;
+  std::string_view what;  ///< a literal: plans are made by the thousand
   int64_t bytes = 0;
 };
 

@@ -156,7 +156,8 @@ class Search {
                                    ? host_attention_tokens(*request.input.model, *request.profile,
                                                            request.input.kv_dtype, request.job)
                                    : 0),
-        passes_(sampled_passes(*request.input.model, request.job)) {}
+        passes_(sampled_passes(*request.input.model, request.job)),
+        fewest_passes_(fewest_passes(*request.input.model, request.job)) {}
 
   /// The best, or nothing where none fits the budgets and the bound.
   std::optional<SearchResult> run() {
@@ -367,7 +368,7 @@ class Search {
     std::vector<double> bounds{1};
     if (experts_below_ < 1) bounds.insert(bounds.begin(), experts_below_);
     for (const double most_below : bounds) {
-      const PlacementLp lp(request_, block, make_plan_, most_below, &known_);
+      const PlacementLp lp(request_, block, make_plan_, passes_, most_below, &known_);
       ++result_.linear_programs;
       const auto placement = lp.solve(bound_seconds_);
       if (!placement) continue;
@@ -407,8 +408,8 @@ class Search {
 
   Candidate candidate_of(Plan plan) {
     if (!request_.constraints.inplace_host_fraction)
-      plan = make_plan_(with_fastest_shares(request_.input, make_plan_, plan.policy,
-                                            *request_.profile, request_.job));
+      plan = make_plan_(with_fastest_shares(request_.input, make_plan_, fewest_passes_, plan.policy,
+                                            *request_.profile, request_.job, known_));
     Candidate candidate;
     candidate.policy = plan.policy;
     candidate.predicted =
@@ -677,7 +678,7 @@ class Search {
     double simulated = 0;  // in time
   } least_;
   KnownCosts known_;
-  PassMaker passes_;
+  PassMaker passes_, fewest_passes_;
   std::vector<Block> blocks_;
   std::vector<Candidate> realised_;
   SearchResult result_;

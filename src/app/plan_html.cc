@@ -87,7 +87,7 @@ std::string occupancy(const SearchRequest& request, const policy::Plan& plan) {
       if (line.bytes <= 0) continue;
       const std::string fill = colour_class(colour++);
       const double width = static_cast<double>(line.bytes) * scale;
-      const std::string label = line.what + " " + format_bytes(line.bytes);
+      const std::string label = std::string(line.what) + " " + format_bytes(line.bytes);
       out += box(x, y, width, 28, fill, label);
       x += width;
       const double need = 24 + 7.6 * static_cast<double>(label.size());

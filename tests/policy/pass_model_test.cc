@@ -89,14 +89,21 @@ TEST(PassMaker, MakesWhatCuttingEachTimeMakes) {
     const Case one(random);
     PassMaker maker(one.model, one.job, 2, 2);
     Policy policy = any_policy(random, one.input.device_budget_bytes > 0);
-    for (int corner = 0; corner < 8; ++corner) {
+    std::vector<Policy> seen;
+    for (int corner = 0; corner < 24; ++corner) {
       SCOPED_TRACE(testing::Message() << "round " << round << " corner " << corner);
       // The LP's corners change weights most of the time, and the rest now and then.
       policy.weights = any_shares(random);
       policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, policy.weights.host);
       if (corner % 3 == 1) policy.kv = any_shares(random);
       if (corner % 3 == 2) policy.activations = any_shares(random);
-      if (corner == 5) policy = any_policy(random, one.input.device_budget_bytes > 0);
+      if (corner % 8 == 5) policy = any_policy(random, one.input.device_budget_bytes > 0);
+      // Linear programs of one block ask again for what an earlier one asked for, with other
+      // passes that ask for experts.
+      if (corner >= 8 && corner % 2 == 0) policy = seen[random() % seen.size()];
+      policy.demand_tokens = static_cast<int64_t>(random() % 3) * 16;
+      policy.guess_slots = static_cast<int64_t>(random() % 2) - 1;
+      seen.push_back(policy);
       const Plan plan = make_plan(one.input, policy);
       expect_equal(maker(plan), block_passes(one.model, plan, one.job, 2, 2));
     }

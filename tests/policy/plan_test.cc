@@ -351,9 +351,9 @@ TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
               std::string::npos)
         << error.text();
     for (const PlanLine& entry : plan.memory)
-      EXPECT_EQ(
-          error.text().find(entry.what + " " + format_bytes(entry.bytes)) != std::string::npos,
-          entry.bytes > 0)
+      EXPECT_EQ(error.text().find(std::string(entry.what) + " " + format_bytes(entry.bytes)) !=
+                    std::string::npos,
+                entry.bytes > 0)
           << entry.what;
     EXPECT_NE(error.mend().find("`memory_budget_bytes`"), std::string::npos);
   }

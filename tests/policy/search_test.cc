@@ -47,7 +47,8 @@ TEST(PlacementLp, NeverBeatenByRandomFeasibleShares) {
     Policy block = block_of(request.job.sequences);
     if (has_device && round % 2 == 0)
       block.larger_passes = {{request.job.sequences + 1, 0, block.attention, 0}};
-    const PlacementLp lp(request, block, make_plan);
+    PassMaker make_passes = sampled_passes(*request.input.model, request.job);
+    const PlacementLp lp(request, block, make_plan, make_passes);
     EXPECT_EQ(lp.varies(Share::kLargeInplace), !block.larger_passes.empty());
     const auto best = lp.solve(0);
     if (!best) continue;
@@ -85,7 +86,8 @@ TEST(PlacementLp, NothingFitsWhereNothingCan) {
   const Profile profile = plain_machine(false);
   const SearchRequest request = request_for(shape_of("opt-6.7b"), profile, 0, 8 * kMiB, 1);
   PlanMaker make_plan(request.input);
-  EXPECT_FALSE(PlacementLp(request, block_of(1), make_plan).solve(0));
+  PassMaker make_passes = sampled_passes(*request.input.model, request.job);
+  EXPECT_FALSE(PlacementLp(request, block_of(1), make_plan, make_passes).solve(0));
 }
 
 TEST(Search, AnswersFitAndAreDeterministic) {
