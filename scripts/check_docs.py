@@ -5,12 +5,16 @@
                                               that nothing leads to, lines of more than 120 characters, messages of
                                               docs/troubleshooting.md that no source has
     scripts/check_docs.py --program SLUICE    commands, flags, models' and machines' names in pages, by the program's --help
+    scripts/check_docs.py --figures SLUICE    figures of plans that pages tell, by the plans that the program makes now (some
+                                              minutes of a core; scripts/doc_figures.py says how a page names its commands)
 """
 import functools
 import pathlib
 import re
 import subprocess
 import sys
+
+import doc_figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_CHARACTERS = 120
@@ -261,6 +265,8 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--program":
         failures, seen = commands(sys.argv[2])
         good = f"docs: {seen} commands, each as the program has it"
+    elif len(sys.argv) == 3 and sys.argv[1] == "--figures":
+        return 1 if doc_figures.check(sys.argv[2], pages()) else 0
     elif len(sys.argv) == 1:
         failures = links() + named_pages() + named_files() + long_lines() + messages()
         good = f"docs: {len(pages())} pages, links, names and messages are there"

@@ -261,8 +261,16 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
                     {"pass_tokens", policy.pass_tokens},
                     {"page_tokens", policy.page_tokens}};
   json["policy_file"] = Json::parse(policy::policy_to_json(policy));
+  const double decoded = prediction.new_tokens - static_cast<double>(prediction.block_sequences);
+  const double prompts =
+      static_cast<double>(prediction.block_sequences) * request.job.prompt_tokens;
+  const auto rate = [](double tokens, double seconds) {
+    return seconds > 0 ? tokens / seconds : 0;
+  };
   json["predicted"] = {{"prefill_s", prediction.prefill_seconds},
                        {"decode_s", prediction.decode_seconds},
+                       {"prefill_tokens_per_s", rate(prompts, prediction.prefill_seconds)},
+                       {"decode_tokens_per_s", rate(decoded, prediction.decode_seconds)},
                        {"tokens_per_s", job_tokens_per_second(best, request.job)},
                        {"job_s", job_blocks(best, request.job) * prediction.seconds()},
                        {"latency_s", prediction.latency_seconds()},

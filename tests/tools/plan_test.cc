@@ -55,7 +55,8 @@ TEST(Plan, AnswersForAMachineThatIsNotHere) {
                             "inplace_host_fraction"})
     EXPECT_TRUE(policy.contains(field)) << field;
   const auto& predicted = json["predicted"];
-  for (const char* field : {"prefill_s", "decode_s", "tokens_per_s", "latency_s"})
+  for (const char* field : {"prefill_s", "decode_s", "prefill_tokens_per_s", "decode_tokens_per_s",
+                            "tokens_per_s", "latency_s"})
     EXPECT_GT(predicted[field].get<double>(), 0) << field;
   EXPECT_TRUE(predicted["lanes"].contains(predicted["bottleneck"].get<std::string>()));
   for (const char* tier : {"device", "host", "disk"})
