@@ -62,11 +62,12 @@ class ComputeCosts {
   using Distinct = AlikeSublayers::Distinct;
   void add_experts(const Distinct& one, const BatchWork& work) {
     const ScheduleExperts& layer = plan_.experts[one.sublayer];
-    const AskedExperts asked = asked_experts(layer, model_.experts_per_token, work.tokens);
+    const AskedExperts asked =
+        asked_experts(layer, model_.experts_per_token, work.independent_tokens);
     const auto of = [&](double count, bool in_place) {
       if (count <= 0) return TaskSeconds{};
       TaskSeconds task =
-          expert_seconds(model_, plan_, profile_, one.sublayer, in_place, work.tokens, products_)
+          expert_seconds(model_, plan_, profile_, one.sublayer, in_place, work, products_)
               .times(count);
       if (in_place) task += expert_exchange(model_, profile_, one.sublayer, count, work.tokens, 0);
       return task;
@@ -211,7 +212,7 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
 // that does not ask sends those in slots below a device up, too.
 void add_experts(const ModelShape& model, const Plan& plan, const Profile& profile,
                  const PassWork& pass, StreamedBytes& out) {
-  const bool demands = plan.demands_experts(pass.tokens());
+  const bool demands = plan.demands_experts(pass.routed());
   const ScheduleExperts* before = nullptr;
   double loads = 0;
   for (size_t i = 0; i < plan.experts.size(); ++i) {
@@ -247,7 +248,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const double scale = pass.passes;
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
-  const bool demands = plan.demands_experts(pass.tokens());
+  const bool demands = plan.demands_experts(pass.routed());
   add_experts(model, plan, profile, pass, weights);
   compute.begin_pass(demands);
   const Link& link = profile.link;

@@ -47,7 +47,7 @@ void add_slots(const ModelShape& model, const Plan& plan, size_t sublayer, const
   const ScheduleExperts& layer = plan.experts[sublayer];
   const auto one = static_cast<double>(expert_bytes(model, sublayer));
   out.slots = out.slots == 0 ? layer.slots : std::min(out.slots, layer.slots);
-  const auto add = [&](int64_t tokens) {
+  const auto add = [&](double tokens) {
     const AskedExperts asked = asked_experts(layer, model.experts_per_token, tokens);
     out.asked += asked.all();
     out.asked_bytes += asked.all() * one;
@@ -57,9 +57,9 @@ void add_slots(const ModelShape& model, const Plan& plan, size_t sublayer, const
     else if (out.demands)
       out.inplace_bytes += asked.held * one;
   };
-  if (!out.demands) add(pass.tokens());
+  if (!out.demands) add(pass.routed().independent);
   if (out.demands)
-    for (const BatchWork& batch : pass.work) add(batch.tokens);
+    for (const BatchWork& batch : pass.work) add(batch.independent_tokens);
   const double loads = loaded_experts(model, layer, out.demands, pass.work);
   for (const int32_t first : layer.first_parts) {
     const PlanPart& part = plan.parts[sublayer][static_cast<size_t>(first)];
@@ -74,7 +74,8 @@ void add_evenly(const ModelShape& model, const Plan& plan, size_t sublayer, cons
   const ExpertShare share{model.num_experts, static_cast<double>(model.experts_per_token), 0};
   const auto one = static_cast<double>(expert_bytes(model, sublayer));
   const Homes homes = homes_of(model, plan, sublayer, pass.pass_class);
-  const double asked = static_cast<double>(share.experts) * even_share(share, pass.tokens());
+  const double asked =
+      static_cast<double>(share.experts) * even_share(share, pass.routed().independent);
   out.asked += asked;
   out.asked_bytes += asked * one;
   out.found_bytes += asked * one * homes.resident;
@@ -95,13 +96,13 @@ double loaded_experts(const ModelShape& model, const ScheduleExperts& layer, boo
   if (!demands) return static_cast<double>(layer.others() - layer.slots);
   double loads = 0;
   for (const BatchWork& batch : batches)
-    loads += asked_experts(layer, model.experts_per_token, batch.tokens).missing;
+    loads += asked_experts(layer, model.experts_per_token, batch.independent_tokens).missing;
   return loads;
 }
 
 ExpertTraffic expert_traffic(const ModelShape& model, const Plan& plan, const PassWork& pass) {
   ExpertTraffic out;
-  out.demands = plan.demands_experts(pass.tokens());
+  out.demands = plan.demands_experts(pass.routed());
   for (size_t i = 0; i < model.sublayers.size(); ++i) {
     if (expert_bytes(model, i) == 0) continue;
     ++out.layers;

@@ -26,21 +26,23 @@ bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, Compu
   return weight.is_after_cut == (step == ComputeStep::kAfterAttention);
 }
 
-// Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own
-// few, and the rows of x that each of those multiplies. All of them and all rows for other
-// matrices.
+// Of a mixture's stacked experts: the share that a micro-batch's tokens touch when each goes to its
+// own few, and the rows of x that each of those multiplies. All of them and all of its `rows` for
+// other matrices.
 struct Routed {
   double share = 1;
   int64_t rows = 0;
 };
-Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens) {
-  if (weight.experts == 0 || tokens == 0) return {1, tokens};
+Routed routed(const ModelShape& model, const WeightShape& weight, const BatchWork& work,
+              int64_t rows) {
+  if (weight.experts == 0 || rows == 0) return {1, rows};
   const double one =
       static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
   const double share =
-      even_share({model.num_experts, static_cast<double>(model.experts_per_token), 0}, tokens);
-  const double rows = static_cast<double>(tokens) * one / share;
-  return {share, std::max<int64_t>(std::llround(rows), 1)};
+      even_share({model.num_experts, static_cast<double>(model.experts_per_token), 0},
+                 work.independent_tokens);
+  const double of_each = static_cast<double>(rows) * one / share;
+  return {share, std::max<int64_t>(std::llround(of_each), 1)};
 }
 
 // Rows of a matrix that are multiplied with `m` rows of x each.
@@ -128,7 +130,7 @@ ExpertRange experts_in_place(const SublayerShape& sublayer, const Plan& plan, si
 }
 
 void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
-                  ComputeStep step, size_t pass_class, int64_t m, ProductSeconds& products,
+                  ComputeStep step, const BatchWork& work, int64_t m, ProductSeconds& products,
                   TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
   double share = 0;  // of the experts, that some row goes to
@@ -136,8 +138,8 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
     const WeightShape& weight = sublayer.weights[w];
     if (!is_computed(sublayer, weight, step)) continue;
-    const int64_t inplace = plan.classes[pass_class].inplace_rows(index, w);
-    const Routed used = routed(model, weight, m);
+    const int64_t inplace = plan.classes[work.pass_class].inplace_rows(index, w);
+    const Routed used = routed(model, weight, work, m);
     const auto touched = [&](int64_t count) {
       return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
     };
@@ -147,7 +149,7 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     int64_t by_themselves = inplace;
     if (weight.experts > 0) {
       share = used.share;
-      if (whole < 0) whole = experts_in_place(sublayer, plan, index, pass_class).count();
+      if (whole < 0) whole = experts_in_place(sublayer, plan, index, work.pass_class).count();
       by_themselves -= whole * weight.expert_rows();
     }
     add_row_exchange(model, plan, profile, weight, touched(by_themselves), used.rows, out);
@@ -295,7 +297,7 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
   if (m == 0) return out;
   SLUICE_ASSERT(step != ComputeStep::kSomeExperts, "of these ask expert_seconds()");
-  add_products(model, plan, profile, sublayer, step, work.pass_class, m, products, out);
+  add_products(model, plan, profile, sublayer, step, work, m, products, out);
   if (kind == SublayerKind::kAttention)
     add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
   if (step != ComputeStep::kHostAttention && step != ComputeStep::kAfterRoute)
@@ -317,17 +319,16 @@ TaskSeconds expert_exchange(const ModelShape& model, const Profile& profile, siz
 }
 
 TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
-                           size_t sublayer, bool in_place, int64_t tokens,
+                           size_t sublayer, bool in_place, const BatchWork& work,
                            ProductSeconds& products) {
   TaskSeconds out;
   int64_t rows_of_expert = 0;
   for (const WeightShape& weight : model.sublayers[sublayer].weights) {
-    if (weight.experts == 0 || weight.kind != WeightKind::kMatrix || tokens == 0) continue;
+    if (weight.experts == 0 || weight.kind != WeightKind::kMatrix || work.tokens == 0) continue;
     const int64_t rows = weight.expert_rows();
+    rows_of_expert = routed(model, weight, work, work.tokens).rows;
     add_product(model, plan, profile, weight,
-                {in_place ? 0 : rows, in_place ? rows : 0, routed(model, weight, tokens).rows},
-                products, out);
-    rows_of_expert = routed(model, weight, tokens).rows;
+                {in_place ? 0 : rows, in_place ? rows : 0, rows_of_expert}, products, out);
   }
   if (in_place) {
     const double up =

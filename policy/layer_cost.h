@@ -35,6 +35,7 @@ struct AttentionWork {
 struct BatchWork {
   size_t pass_class = 0;                 ///< of its pass: says which rows the host multiplies
   int64_t tokens = 0;                    ///< rows of the linear layers
+  double independent_tokens = 0;         ///< of these, as they route (policy/routing_model.h)
   int64_t logit_rows = 0;                ///< rows whose logits are wanted
   int64_t host_rows = 0;                 ///< rows whose attention runs on the host
   std::vector<AttentionWork> attention;  ///< by group of layers
@@ -100,11 +101,11 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
 TaskSeconds expert_exchange(const ModelShape& model, const Profile& profile, size_t sublayer,
                             double experts, int64_t tokens, int64_t sums);
 
-/// Of one expert (kSomeExperts), whose rows are its mean share of `tokens` tokens: where it is
+/// Of one expert (kSomeExperts), whose rows are its mean share of a micro-batch's: where it is
 /// computed with the others, or `in_place` in host memory below a device, from where its answers go
 /// up by themselves.
 TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
-                           size_t sublayer, bool in_place, int64_t tokens,
+                           size_t sublayer, bool in_place, const BatchWork& work,
                            ProductSeconds& products);
 
 /// Seconds that the device itself computes for such a task; what it is held beyond them it waits

@@ -108,6 +108,7 @@ class Loads {
                   BatchWork& work) const {
     const int64_t end = run.first + run.count;
     if (end >= prompt_) ++work.logit_rows;
+    work.independent_tokens += independent_tokens(run.count);
     const bool is_below = !keeps_whole_ || this->is_lower(run.sequence, end);
     const bool is_lower = host_attends && is_below;
     const bool is_host = is_lower && !is_fresh_run(run.first, run.count);
@@ -346,9 +347,12 @@ class PrefillPasses {
 };
 }  // namespace
 
-int64_t PassWork::tokens() const noexcept {
-  int64_t sum = 0;
-  for (const BatchWork& one : work) sum += one.tokens;
+RoutedTokens PassWork::routed() const noexcept {
+  RoutedTokens sum;
+  for (const BatchWork& one : work) {
+    sum.all += one.tokens;
+    sum.independent += one.independent_tokens;
+  }
   return sum;
 }
 

@@ -21,7 +21,9 @@ struct PassWork {
   bool is_prefill = false;
   bool more_follow = true;
 
-  int64_t tokens() const noexcept;
+  int64_t tokens() const noexcept { return routed().all; }
+  /// Independent tokens are counted in each micro-batch.
+  RoutedTokens routed() const noexcept;
 };
 
 /// The passes of one block of `job` under `plan`, cut into micro-batches as the engine cuts them.

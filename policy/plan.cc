@@ -312,8 +312,16 @@ int64_t Plan::loaded_ahead_bytes() const noexcept {
   return std::max(streamed_weight_bytes - asked, int64_t{0});
 }
 
+std::string Plan::demand_text() const {
+  if (has_device) return fmt::format("{} tokens", demand_tokens);
+  const int64_t run = longest_run(static_cast<double>(demand_tokens), kAlwaysDemands);
+  return fmt::format("{} tokens ({} of one prompt)", demand_tokens, run);
+}
+
 int64_t Plan::asking_rows() const noexcept {
-  return std::min({demand_tokens, pass_tokens, policy.micro_batch_tokens});
+  const int64_t rows = std::min(pass_tokens, policy.micro_batch_tokens);
+  if (has_device || always_demands()) return std::min(demand_tokens, rows);
+  return longest_run(static_cast<double>(demand_tokens), rows);
 }
 
 int64_t Plan::expert_answers(const ModelShape& model) const noexcept {
@@ -436,9 +444,9 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
                         plan.demand_tokens == 0 ? ""
                         : plan.always_demands()
                             ? " but for experts, which are read when they are asked for"
-                            : fmt::format(" of more than {} tokens; smaller ones read the experts "
-                                          "they ask for",
-                                          plan.demand_tokens),
+                            : fmt::format(" of more than {}; smaller ones read the experts they "
+                                          "ask for",
+                                          plan.demand_text()),
                         plan.arrival_slot_bytes == 0
                             ? ""
                             : fmt::format(", repacked as they come at {:.2f} GB/s",

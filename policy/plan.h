@@ -14,6 +14,7 @@
 #include "policy/alike_sublayers.h"
 #include "policy/pass_estimates.h"
 #include "policy/policy.h"
+#include "policy/routing_model.h"
 #include "src/base/shared_list.h"
 #include "src/schedule/pass_cut.h"
 #include "src/schedule/schedule.h"
@@ -174,6 +175,8 @@ struct Plan {
   int64_t expert_slot_bytes = 0;
   int64_t guess_slot_bytes = 0;  ///< of slots for guesses, beside all that
   /// Passes of so many tokens at most load the experts that are asked for, when they are; 0: none.
+  /// Beside a device the host multiplies all rows of such a pass, and tokens count as they are;
+  /// without one independent tokens count (policy/routing_model.h).
   int64_t demand_tokens = 0;
   std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one
   int64_t ring_bytes = 0;                ///< of the tier that computes
@@ -221,12 +224,19 @@ struct Plan {
   bool host_attends() const noexcept {
     return has_device && policy.any_attends_on(AttentionPlace::kHost);
   }
-  /// Whether passes of so many tokens load experts when they are asked for.
-  bool demands_experts(int64_t tokens) const noexcept {
-    return tokens <= demand_tokens || always_demands();
+  /// Whether such passes load experts when they are asked for.
+  bool demands_experts(const RoutedTokens& tokens) const noexcept {
+    const double counted = has_device ? static_cast<double>(tokens.all) : tokens.independent;
+    return counted <= static_cast<double>(demand_tokens) || always_demands();
+  }
+  /// Whether passes of a token of each of so many sequences do.
+  bool demands_experts(int64_t sequences) const noexcept {
+    return demands_experts(RoutedTokens{sequences, static_cast<double>(sequences)});
   }
   /// Whether no pass loads experts ahead.
   bool always_demands() const noexcept { return demand_tokens >= kAlwaysDemands; }
+  /// The most tokens of a pass that asks, for people: "36 tokens (190 of one prompt)".
+  std::string demand_text() const;
   /// Of streamed_weight_bytes, what the largest passes read: all, or all but what they ask for.
   int64_t loaded_ahead_bytes() const noexcept;
   /// Most rows of a micro-batch that asks for experts.

@@ -67,11 +67,12 @@ struct Policy {
       512;  ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
   int64_t pass_tokens = 0;  ///< at most so many tokens in one pass; 0: as many as the block has
   int64_t page_tokens = 0;  ///< tokens of one KV page; 0: page_tokens_of() the KV's format
-  /// Of a mixture with weights on disk: passes of at most so many tokens load the experts that are
-  /// asked for, when they are, into slots of host memory (and with a device multiply them there);
-  /// others load ahead all that are in none. 0: all passes do that, and experts lie as other
-  /// weights do; kAlwaysDemands: none does, no ring holds a layer's experts, and each layer has a
-  /// slot at least; -1: as most_demanding_tokens() says (policy/routing_model.h).
+  /// Of a mixture with weights on disk: passes of at most so many tokens (without a device:
+  /// independent tokens, policy/routing_model.h) load the experts that are asked for, when they
+  /// are, into slots of host memory (and with a device multiply them there); others load ahead all
+  /// that are in none. 0: all passes do that, and experts lie as other weights do; kAlwaysDemands:
+  /// none does, no ring holds a layer's experts, and each layer has a slot at least; -1: as
+  /// most_demanding_tokens() says (policy/routing_model.h).
   int64_t demand_tokens = -1;
   /// Where experts have slots: room for so many experts beside these, that the next layer is
   /// guessed to be asked for and that load ahead of its route; 0: nothing is guessed; -1:

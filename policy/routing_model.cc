@@ -9,6 +9,11 @@ namespace {
 // Passes that ask for more of what is in no slot load all of it.
 constexpr double kDemandedShare = 0.7;
 
+// A text's next tokens ask for nearly as much as other texts' would, and later ones for less: by
+// this power of its length, over so many tokens.
+constexpr double kTextPower = 0.4;
+constexpr double kTextTokens = 3;
+
 // Misses of one sequence, over the experts that a token asks for: slots keep what it uses.
 double missed_alone(double held) { return std::exp(-3.7 * std::pow(held, 0.6)); }
 
@@ -16,7 +21,25 @@ double missed_alone(double held) { return std::exp(-3.7 * std::pow(held, 0.6)); 
 double liked_rate(double held) { return 1 - 0.85 * std::sqrt(held); }
 }  // namespace
 
-double missing_share(const ExpertShare& layer, int64_t tokens) noexcept {
+double independent_tokens(int64_t run) noexcept {
+  if (run <= 0) return 0;
+  const auto tokens = static_cast<double>(run);
+  return tokens / std::pow(1 + (tokens - 1) / kTextTokens, kTextPower);
+}
+
+int64_t longest_run(double tokens, int64_t most) noexcept {
+  int64_t least = 0;
+  while (least < most) {
+    const int64_t run = least + (most - least + 1) / 2;
+    if (independent_tokens(run) <= tokens)
+      least = run;
+    else
+      most = run - 1;
+  }
+  return least;
+}
+
+double missing_share(const ExpertShare& layer, double tokens) noexcept {
   const auto experts = static_cast<double>(layer.experts);
   const auto away = static_cast<double>(layer.experts - layer.slots);
   if (away <= 0 || tokens <= 0) return 0;
@@ -24,12 +47,11 @@ double missing_share(const ExpertShare& layer, int64_t tokens) noexcept {
   const double held = static_cast<double>(layer.slots) / experts;
   const double together = chosen / experts * liked_rate(held);
   const double alone = std::min(chosen * missed_alone(held) / away, together);
-  const auto count = static_cast<double>(tokens);
-  const double rate = together * std::pow(alone / together, 1 / count);
-  return 1 - std::pow(1 + rate * count / 2, -2);
+  const double rate = together * std::pow(alone / together, 1 / tokens);
+  return 1 - std::pow(1 + rate * tokens / 2, -2);
 }
 
-double asked_experts(const ExpertShare& layer, int64_t tokens) noexcept {
+double asked_experts(const ExpertShare& layer, double tokens) noexcept {
   if (tokens <= 0) return 0;
   const double all =
       static_cast<double>(layer.experts) * missing_share({layer.experts, layer.chosen, 0}, tokens);
@@ -43,7 +65,7 @@ ExpertShare share_in_turns(const ScheduleExperts& layer, int64_t chosen) noexcep
   return {layer.others(), static_cast<double>(chosen) * others, layer.slots};
 }
 
-AskedExperts asked_experts(const ScheduleExperts& layer, int64_t chosen, int64_t tokens) noexcept {
+AskedExperts asked_experts(const ScheduleExperts& layer, int64_t chosen, double tokens) noexcept {
   AskedExperts out;
   if (tokens <= 0) return out;
   const ExpertShare turns = share_in_turns(layer, chosen);
@@ -56,9 +78,9 @@ AskedExperts asked_experts(const ScheduleExperts& layer, int64_t chosen, int64_t
   return out;
 }
 
-double even_share(const ExpertShare& layer, int64_t tokens) noexcept {
+double even_share(const ExpertShare& layer, double tokens) noexcept {
   const double one = layer.chosen / static_cast<double>(layer.experts);
-  return 1 - std::pow(1 - one, static_cast<double>(tokens));
+  return 1 - std::pow(1 - one, tokens);
 }
 
 int64_t most_demanding_tokens(const ExpertShare& layer) noexcept {
@@ -67,7 +89,7 @@ int64_t most_demanding_tokens(const ExpertShare& layer) noexcept {
   int64_t least = 0, most = kMost;  // the first is one of them, what follows the last is not
   while (least < most) {
     const int64_t tokens = (least + most + 1) / 2;
-    if (missing_share(layer, tokens) <= kDemandedShare)
+    if (missing_share(layer, static_cast<double>(tokens)) <= kDemandedShare)
       least = tokens;
     else
       most = tokens - 1;

@@ -196,8 +196,7 @@ class PlanCosts final : public LaneCosts {
         task.compute().step == ComputeStep::kSomeExperts && step == kExchange
             ? expert_exchange(model_, profile_, sublayer, 1, work.tokens, 0)
         : task.compute().step == ComputeStep::kSomeExperts
-            ? expert_seconds(model_, plan_, profile_, sublayer, step == kInPlace, work.tokens,
-                             products_)
+            ? expert_seconds(model_, plan_, profile_, sublayer, step == kInPlace, work, products_)
             : compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work, products_);
     return *cost;
   }
@@ -234,9 +233,9 @@ class ModelledRouter {
     const auto sublayer = static_cast<size_t>(route.sublayer);
     const ExpertCache& cache = *generator_.expert_cache(sublayer);
     const ScheduleExperts& layer = plan_.experts[sublayer];
-    const int64_t tokens = work_[static_cast<size_t>(route.micro_batch)].tokens;
-    resident_ += asked_experts(layer, chosen_, tokens).resident;
-    Routed out{{}, tokens};
+    const BatchWork& work = work_[static_cast<size_t>(route.micro_batch)];
+    resident_ += asked_experts(layer, chosen_, work.independent_tokens).resident;
+    Routed out{{}, work.tokens};
     const Turns turns = turns_of(route.sublayer, route.micro_batch);
     guessed_for_.erase({route.sublayer, route.micro_batch});
     int64_t resident = std::min(take_whole(resident_), layer.resident);
@@ -262,8 +261,9 @@ class ModelledRouter {
   };
 
   Turns draw(int32_t sublayer, int32_t micro_batch) {
-    const AskedExperts asked = asked_experts(plan_.experts[static_cast<size_t>(sublayer)], chosen_,
-                                             work_[static_cast<size_t>(micro_batch)].tokens);
+    const AskedExperts asked =
+        asked_experts(plan_.experts[static_cast<size_t>(sublayer)], chosen_,
+                      work_[static_cast<size_t>(micro_batch)].independent_tokens);
     turns_ += asked.held + asked.missing;
     const int64_t all = take_whole(turns_);
     const double share = asked.missing / std::max(asked.held + asked.missing, 1e-9);
@@ -397,7 +397,7 @@ double pairs_of(const AttentionWork& work) {
 // as many tokens and as much attention together.
 void thin_out(const ModelShape& model, const Plan& plan, PassWork& pass) {
   const size_t all = pass.loads.size();
-  if (all <= kAskingBatches || !plan.demands_experts(pass.tokens()) ||
+  if (all <= kAskingBatches || !plan.demands_experts(pass.routed()) ||
       !shares_little(model, plan, pass, kAskingBatches))
     return;
   PassWork some = pass;
@@ -438,8 +438,8 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
     const PassWork& next = passes[i + 1 < passes.size() ? i + 1 : i];
     generator.begin_pass(
         passes[i].loads, passes[i].more_follow,
-        {passes[i].pass_class, next.pass_class, plan.demands_experts(passes[i].tokens()),
-         plan.demands_experts(next.tokens())});
+        {passes[i].pass_class, next.pass_class, plan.demands_experts(passes[i].routed()),
+         plan.demands_experts(next.routed())});
     router.begin_pass(passes[i].work);
     SimulatedColumns columns(generator, out.stream_hash, costs, router);
     lanes.run_pass(columns);

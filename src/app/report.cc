@@ -251,7 +251,7 @@ std::string plan_sentence(const Engine& engine) {
       plan.demand_tokens == 0 ? "each pass"
       : plan.always_demands()
           ? "each pass, and experts when they are asked for, " + in_memory
-          : fmt::format("passes of more than {} tokens, {}", plan.demand_tokens, in_memory);
+          : fmt::format("passes of more than {}, {}", plan.demand_text(), in_memory);
   return text +
          fmt::format(
              "{} {} streamed in {}", plan.has_device ? "," : ";",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "src/base/bytes.h"
@@ -141,7 +142,8 @@ struct Engine::Impl final : TaskRunner {
 
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies);
-  int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
+  policy::RoutedTokens tokens_of_next(std::span<Sequence* const> active,
+                                      const PassPlan& pass) const;
   PassClasses classes_of(std::span<Sequence* const> active, const PassPlan& pass,
                          bool more_follow) const;
   const PassPlan& pass_of(const Task& task) const {
@@ -228,6 +230,13 @@ void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<GroupCop
 }
 
 namespace {
+policy::RoutedTokens tokens_of(const PassPlan& pass) {
+  policy::RoutedTokens out;
+  for (const auto& batch : pass.micro_batches)
+    for (const Chunk& chunk : batch->chunks) out.add_run(chunk.count);
+  return out;
+}
+
 // That a sequence may still get.
 int64_t tokens_left(const Sequence& sequence) {
   if (!sequence.generates()) return 0;
@@ -238,25 +247,31 @@ int64_t tokens_left(const Sequence& sequence) {
 
 // Of the pass after this one, where nobody new comes: what of the prompts is left, and a token of
 // each sequence that goes on.
-int64_t Engine::Impl::tokens_of_next(std::span<Sequence* const> active,
-                                     const PassPlan& pass) const {
-  int64_t pending = 0;
-  int64_t decoding = 0;
-  for (const Sequence* sequence : active) {
-    pending += sequence->pending();
-    decoding += tokens_left(*sequence) > 1;
-  }
-  const int64_t prompts = pending - pass.prefill_tokens - pass.decode_tokens;
-  return std::clamp<int64_t>(prompts + decoding, 1, planned.plan.pass_tokens);
+policy::RoutedTokens Engine::Impl::tokens_of_next(std::span<Sequence* const> active,
+                                                  const PassPlan& pass) const {
+  const policy::Plan& plan = planned.plan;
+  std::map<const Sequence*, int64_t> taken;
+  for (const auto& batch : pass.micro_batches)
+    for (const Chunk& chunk : batch->chunks) taken[chunk.sequence] += chunk.count;
+  policy::RoutedTokens next;
+  const auto add = [&](int64_t run) {
+    const int64_t chunk = plan.policy.micro_batch_tokens;
+    for (int64_t left = std::min(run, plan.pass_tokens - next.all); left > 0; left -= chunk)
+      next.add_run(std::min(left, chunk));
+  };
+  for (const Sequence* sequence : active) add(tokens_left(*sequence) > 1);
+  for (const Sequence* sequence : active) add(sequence->pending() - taken[sequence]);
+  if (next.all == 0) add(1);
+  return next;
 }
 
 PassClasses Engine::Impl::classes_of(std::span<Sequence* const> active, const PassPlan& pass,
                                      bool more_follow) const {
-  const int64_t tokens = pass.prefill_tokens + pass.decode_tokens;
-  const int64_t next = more_follow ? tokens_of_next(active, pass) : tokens;
+  const policy::RoutedTokens now = tokens_of(pass);
+  const policy::RoutedTokens next = more_follow ? tokens_of_next(active, pass) : now;
   const policy::Plan& plan = planned.plan;
-  return {pass.pass_class, more_follow ? classes.expect(next) : pass.pass_class,
-          plan.demands_experts(tokens), plan.demands_experts(next)};
+  return {pass.pass_class, more_follow ? classes.expect(next.all) : pass.pass_class,
+          plan.demands_experts(now), plan.demands_experts(next)};
 }
 
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,

@@ -144,6 +144,29 @@ TEST_P(ExpertSlots, BelowADeviceGiveTheResidentRunsTokens) {
   EXPECT_GT(sum.asked, sum.found);
 }
 
+// Ten tokens of one text ask for as many experts as 5.7 of as many texts; beside a device their
+// rows count.
+TEST_P(ExpertSlots, APromptAsksWhereAsManySequencesWouldNot) {
+  if (is_left_to_release(GetParam(), "stop")) GTEST_SKIP() << "tried without sanitizers";
+  Random random(5);
+  requests_ = greedy_requests({std::vector<int32_t>(10)}, 1);
+  for (int32_t& id : requests_[0].prompt)
+    id = static_cast<int32_t>(pick(random, 3, shape().vocab_size - 1));
+  const auto expected = run(*Engine::open(model_, options_));
+  const int64_t slots = std::max<int64_t>(all() / 2 - 1, 1);
+  for (const bool has_device : {false, true})
+    for (const int64_t demand : {5, 6, 9, 10}) {
+      EngineOptions options = options_;
+      if (has_device) options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+      const auto resident = has_device ? std::optional<int64_t>(0) : std::nullopt;
+      options.policy = policy_of(shape(), slots, demand, resident);
+      const auto engine = Engine::open(model_, options);
+      EXPECT_EQ(run(*engine).at(0).tokens, expected.at(0).tokens);
+      EXPECT_EQ(engine->stats().experts.asked > 0, demand >= (has_device ? 10 : 6))
+          << demand << (has_device ? " beside a device" : "");
+    }
+}
+
 // Of a pass that asks the disk brings what is in no slot and the link no expert.
 TEST_P(ExpertSlots, BelowADeviceOnlyTheDiskBringsWhatIsAskedFor) {
   if (is_left_to_release(GetParam(), "below")) GTEST_SKIP() << "tried without sanitizers";

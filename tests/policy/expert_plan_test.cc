@@ -32,6 +32,8 @@ Policy keeps(double share, int64_t sequences) {
   return policy;
 }
 
+TierShares tiers(double device, double host) { return {device, host, 1 - device - host}; }
+
 PlanInput input_of(const ModelShape& model, int64_t sequences) {
   PlanInput input = input_for(model, int64_t{1} << 42);
   input.workload.sequences = sequences;
@@ -171,6 +173,97 @@ TEST(ExpertPlan, ADecodePassReadsWhatTheRoutingModelSays) {
   }
 }
 
+// Of one text, chunk by chunk; a block of as many sequences asks for more.
+TEST(ExpertPlan, APromptReadsWhatTheRoutingModelSaysOfOneText) {
+  const ModelShape model = qwen();
+  const Profile profile = plain_machine(false);
+  for (const int64_t prompt : {8, 60, 180, 600}) {
+    PlanInput input = input_of(model, 1);
+    input.workload.max_prompt_tokens = prompt;
+    input.workload.max_total_tokens = prompt + 8;
+    Policy policy = keeps(0.3, 1);
+    policy.micro_batch_tokens = 100;
+    const Plan plan = make_plan(input, policy);
+    JobShape job;
+    job.sequences = 1;
+    job.prompt_tokens = static_cast<double>(prompt);
+    job.new_tokens = 8;
+    double independent = 0;
+    std::vector<double> chunks;
+    for (int64_t left = prompt; left > 0; left -= 100) {
+      chunks.push_back(independent_tokens(std::min<int64_t>(left, 100)));
+      independent += chunks.back();
+    }
+    const bool asks = prompt < 200;
+    EXPECT_EQ(independent <= static_cast<double>(plan.demand_tokens), asks);
+    double expected = 0;
+    for (size_t i = 0; i < plan.experts.size(); ++i)
+      for (const int32_t first : plan.experts[i].first_parts) {
+        double missing = 0;  // of all in no slot
+        for (const double chunk : chunks)
+          missing += missing_share({128, 8, plan.experts[i].slots}, chunk);
+        expected += static_cast<double>(128 - plan.experts[i].slots) * (asks ? missing : 1) *
+                    static_cast<double>(plan.parts[i][static_cast<size_t>(first)].bytes);
+      }
+    std::vector<CostTerm> terms;
+    const Prediction modelled = predict(model, plan, profile, input.kv_dtype, job, &terms);
+    double read = 0;
+    for (const CostTerm& term : terms)
+      if (term.is_prefill && term.what == "weights from disk") read += term.amount;
+    EXPECT_NEAR(read, expected, 1e-6 * expected) << prompt;
+    const Prediction simulated = simulate_block(model, plan, profile, input.kv_dtype, job);
+    EXPECT_NEAR(modelled.prefill_seconds / simulated.prefill_seconds, 1, 0.2) << prompt;
+
+    const PassWork pass = block_passes(model, plan, job, 1, 1).passes.front();
+    JobShape many;
+    many.sequences = prompt;
+    many.prompt_tokens = 1;
+    many.new_tokens = 8;
+    const Plan block = make_plan(input_of(model, prompt), keeps(0.3, prompt));
+    const PassWork of_many = block_passes(model, block, many, 1, 1).passes.back();
+    EXPECT_EQ(of_many.routed().all, pass.routed().all);
+    EXPECT_EQ(of_many.routed().independent, static_cast<double>(prompt));
+    EXPECT_NEAR(pass.routed().independent, independent, 1e-9);
+    if (prompt == 60)
+      EXPECT_LT(expert_traffic(model, plan, pass).asked,
+                0.75 * expert_traffic(model, block, of_many).asked);
+  }
+}
+
+// Without a device a pass is as large as what it asks for, and beside one, whose host multiplies
+// its rows, as these.
+TEST(ExpertPlan, WhichPassesAskCountsTokensOfOneTextTogether) {
+  const ModelShape model = qwen();
+  PlanInput input = input_of(model, 1);
+  input.workload.max_prompt_tokens = 400;
+  input.workload.max_total_tokens = 448;
+  Policy policy = keeps(0.1, 1);
+  policy.demand_tokens = 36;
+  policy.micro_batch_tokens = 512;
+  const auto prompt_of = [](int64_t tokens) {
+    RoutedTokens out;
+    out.add_run(tokens);
+    return out;
+  };
+  const Plan plan = make_plan(input, policy);
+  EXPECT_TRUE(plan.demands_experts(36));
+  EXPECT_FALSE(plan.demands_experts(37));
+  EXPECT_TRUE(plan.demands_experts(prompt_of(190)));
+  EXPECT_FALSE(plan.demands_experts(prompt_of(191)));
+  EXPECT_EQ(plan.asking_rows(), 190) << "there is room for their answers";
+  EXPECT_EQ(plan.demand_text(), "36 tokens (190 of one prompt)");
+  policy.micro_batch_tokens = 64;
+  EXPECT_EQ(make_plan(input, policy).asking_rows(), 64);
+
+  policy.weights = tiers(0.1, 0.2);
+  input.device_budget_bytes = int64_t{1} << 42;
+  const Plan beside = make_plan(input, policy);
+  EXPECT_TRUE(beside.demands_experts(prompt_of(36)));
+  EXPECT_FALSE(beside.demands_experts(prompt_of(37)));
+  EXPECT_EQ(beside.asking_rows(), 36);
+  EXPECT_EQ(beside.demand_text(), "36 tokens");
+}
+
 TEST(ExpertPlan, ModelAndSimulationAgree) {
   const ModelShape model = qwen();
   const Profile profile = plain_machine(false);
@@ -188,8 +281,6 @@ TEST(ExpertPlan, ModelAndSimulationAgree) {
           << sequences << " sequences, " << share << " resident";
     }
 }
-
-TierShares tiers(double device, double host) { return {device, host, 1 - device - host}; }
 
 PlanInput beside_a_device(const ModelShape& model, int64_t sequences) {
   PlanInput input = input_of(model, sequences);
@@ -303,6 +394,7 @@ TEST(ExpertPlan, ExpertsInPlaceCrossTheLinkTogether) {
       const Plan plan = make_plan(beside_a_device(model, tokens), policy);
       BatchWork work;
       work.tokens = tokens;
+      work.independent_tokens = static_cast<double>(tokens);
       ProductSeconds products;
       double exchanges = 0, asked = 0;
       for (size_t i = 0; i < model.sublayers.size(); ++i) {
