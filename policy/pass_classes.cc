@@ -22,6 +22,11 @@ constexpr int kShareSteps = 4;
 // Of a pass's time, what its lanes may differ by where they are called equal.
 constexpr double kEqualLanes = 0.02;
 
+// Passes that ask wait for their routes, which lanes do not show: they ask from this gain on.
+constexpr double kWorthAsking = 0.9;
+// The border of those that do is found to one of so many parts.
+constexpr int64_t kDemandSteps = 16;
+
 // `plan` with passes of all sizes in one class.
 Plan as_class(Plan plan, size_t pass_class) {
   for (size_t i = 0; i < plan.policy.larger_passes.size(); ++i)
@@ -212,6 +217,27 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
 double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                     KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens) {
   return PassTimes(model, profile, kv_dtype, job).seconds(as_class(plan, pass_class), tokens);
+}
+
+int64_t fastest_demand(const ModelShape& model, const Plan& plan, const Profile& profile,
+                       KvFormat kv_dtype, const JobShape& job) {
+  const PassTimes times(model, profile, kv_dtype, job);
+  Plan asks = plan, loads = plan;
+  asks.demand_tokens = plan.pass_tokens;
+  loads.demand_tokens = 0;
+  const auto is_asking_faster = [&](int64_t tokens) {
+    const size_t pass_class = plan.policy.pass_class_of(tokens);
+    return times.seconds(as_class(asks, pass_class), tokens) <
+           kWorthAsking * times.seconds(as_class(loads, pass_class), tokens);
+  };
+  if (is_asking_faster(plan.pass_tokens)) return plan.pass_tokens;
+  int64_t few = 1, many = plan.pass_tokens;
+  while (few + few / kDemandSteps + 1 < many) {
+    const double middle = std::sqrt(static_cast<double>(few) * static_cast<double>(many));
+    const auto next = std::clamp(static_cast<int64_t>(std::llround(middle)), few + 1, many - 1);
+    (is_asking_faster(next) ? few : many) = next;
+  }
+  return few;
 }
 
 PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Profile& profile,

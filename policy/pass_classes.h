@@ -22,6 +22,12 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
 double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                     KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens);
 
+/// Of a plan beside a device that has experts in slots: the most tokens of a pass that is faster,
+/// by the model, when it loads the experts that it asks for than when it loads all that are in no
+/// slot and sends them up; at least 1, and no more than a pass has.
+int64_t fastest_demand(const ModelShape& model, const Plan& plan, const Profile& profile,
+                       KvFormat kv_dtype, const JobShape& job);
+
 /// Of a plan with several classes, at sizes from 1 to a full pass; of one class empty.
 PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Profile& profile,
                              KvFormat kv_dtype, const JobShape& job);

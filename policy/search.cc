@@ -186,6 +186,7 @@ class Search {
     if (is_late(realised_.front())) return std::nullopt;
     drop_useless_guesses(realised_.front());
     place_borders(realised_.front());
+    place_demand(realised_.front());
     result_.best = realised_.front();
     result_.ranked = std::move(realised_);
     result_.search_seconds = std::chrono::duration<double>(Clock::now() - started).count();
@@ -435,8 +436,10 @@ class Search {
     }
   }
 
-  // The forms of the best candidates, with other micro-batches and passes of their prompts.
+  // The forms of the best candidates, with other micro-batches and passes of their prompts. Which
+  // is better of two ways to load experts is for these to say, where simulations take no time.
   void add_variants_of_best() {
+    const bool tries_all = demands_.size() > 1 && most_sequences() <= kFewSequences;
     std::vector<BlockForm> forms;
     for (const Candidate& one : realised_) {
       const BlockForm form = form_of(one.policy);
@@ -444,7 +447,7 @@ class Search {
       if (forms.size() == kVariedForms) break;
     }
     for (size_t i = 0; i < forms.size(); ++i)
-      add_variants_of(forms[i], i == 0 ? kVariants : kVariantsOfSecond);
+      add_variants_of(forms[i], i == 0 || tries_all ? kVariants : kVariantsOfSecond);
   }
 
   void add_variants_of(const BlockForm& form, int left) {
@@ -627,6 +630,27 @@ class Search {
     candidate.policy =
         with_borders(request_.input, make_plan_, candidate.policy, *request_.profile, request_.job);
     candidate.plan = make_plan_(candidate.policy);
+  }
+
+  // Beside a device the host multiplies the rows of passes that ask: up to how many is for the
+  // machine's rates to say. Their answers take memory.
+  void place_demand(Candidate& candidate) {
+    const Plan& plan = candidate.plan;
+    if (!has_device_ || candidate.policy.demand_tokens >= 0 || plan.demand_tokens == 0) return;
+    Policy policy = candidate.policy;
+    policy.demand_tokens = fastest_demand(*request_.input.model, plan, *request_.profile,
+                                          request_.input.kv_dtype, request_.job);
+    auto shrunk = fitter_.shrink(policy);
+    if (!shrunk) return;
+    Candidate other = candidate;
+    other.plan = fitter_.grow(std::move(*shrunk));
+    other.policy = other.plan.policy;
+    other.predicted =
+        predict(*request_.input.model, other.plan, *request_.profile, request_.input.kv_dtype,
+                request_.job, passes_(other.plan), nullptr, &known_);
+    if (candidate.simulated) simulate(other);
+    if (step_of(job_seconds(other)) <= step_of(job_seconds(candidate)))
+      candidate = std::move(other);
   }
 
   // Guesses take memory, and of the disk what wrong ones cost: they have to be worth it.

@@ -8,6 +8,7 @@
 #include "policy/cost_model.h"
 #include "policy/expert_traffic.h"
 #include "policy/layer_cost.h"
+#include "policy/pass_classes.h"
 #include "policy/routing_model.h"
 #include "policy/search.h"
 #include "policy/simulator.h"
@@ -140,6 +141,52 @@ TEST(ExpertPlan, TheSearchTriesWhetherAllPassesAsk) {
     }
     if (prompt == 4) EXPECT_TRUE(free.best.plan.always_demands());
   }
+}
+
+// Beside a device the host multiplies the rows of a pass that asks: it pays up to where the model
+// has the two ways cross, and the search's border is no worse than others.
+TEST(ExpertPlan, BesideADeviceTheBorderIsWhereAskingStopsBeingFaster) {
+  ModelShape model = shape_of("qwen3-235b-a22b");
+  model.set_weights(*parse_weight_format("int4"));
+  const Profile profile = *shipped_profile("rtx-4090");
+  int64_t least = INT64_MAX, most = 0;
+  for (const int64_t prompt : {40, 100, 400}) {
+    SearchRequest request;
+    request.input = input_of(model, 1);
+    request.input.workload.max_prompt_tokens = prompt;
+    request.input.workload.max_total_tokens = prompt + 64;
+    request.input.memory_budget_bytes = 64 * kGiB;
+    request.input.device_budget_bytes = 22 * kGiB;
+    request.profile = &profile;
+    request.job = {.sequences = 1, .prompt_tokens = static_cast<double>(prompt), .new_tokens = 64};
+    const Candidate free = search_policy(request).best;
+    const Plan& plan = free.plan;
+    ASSERT_GT(plan.demand_tokens, 0);
+    EXPECT_FALSE(plan.always_demands());
+    const auto seconds = [&](int64_t tokens, int64_t demand) {
+      Plan one = plan;
+      one.demand_tokens = demand;
+      return pass_seconds(model, one, profile, request.input.kv_dtype, request.job,
+                          plan.policy.pass_class_of(tokens), tokens);
+    };
+    const int64_t border = plan.demand_tokens;
+    EXPECT_LT(seconds(border, border), seconds(border, 0)) << border;
+    if (border + border / 8 < prompt) {
+      EXPECT_GT(seconds(border + border / 8, prompt), 0.9 * seconds(border + border / 8, 0));
+    } else {
+      EXPECT_EQ(border, prompt) << "as large as passes are";
+    }
+    least = std::min(least, border);
+    most = std::max(most, border);
+    for (const int64_t fixed : {30, 60, 120, 240}) {
+      request.start.demand_tokens = fixed;
+      const Candidate other = search_policy(request).best;
+      EXPECT_LE(free.simulated->seconds(), 1.01 * other.simulated->seconds())
+          << prompt << " tokens, border " << fixed;
+    }
+  }
+  EXPECT_EQ(least, 40);
+  EXPECT_GT(most, 100);
 }
 
 // A token's experts that are in no slot, and nothing else.
