@@ -37,6 +37,7 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength
 TOOL = {"type": "function", "function": {"name": "set_age", "parameters": SCHEMA}}
 BEYOND = 64 << 20  # that memory may go beyond the budget
 LATE = 240.0       # seconds that an answer may take
+DRAIN = 60         # that requests which run may take when the server is told to end
 
 
 class Gone(Exception):
@@ -53,7 +54,7 @@ class Server:
         template.write_text(TEMPLATE)
         self.command = [SLUICE, "serve", *map(str, models), "--port", str(self.port), "--cpu-mem", str(budget), "-c", "256", "-t", "1",
                         "--compute", "f32", "--hardware", "none", "--batch-dir", str(folder / "batches"), "--model-turn", "5",
-                        "--drain-timeout", "120", "--chat-template", str(template), "--tool-call-parser", "hermes",
+                        "--drain-timeout", str(DRAIN), "--chat-template", str(template), "--tool-call-parser", "hermes",
                         "--max-waiting", "1000", "--swap-space", "16MiB"]
         self.log = open(folder / "log", "ab")
         self.process, self.most, self.starts, self.is_down = None, 0, 0, True
@@ -63,7 +64,7 @@ class Server:
         self.process = await asyncio.create_subprocess_exec(*self.command, stdout=self.log, stderr=self.log)
         self.starts += 1
         self.loads.append(0)
-        until = time.monotonic() + 120
+        until = time.monotonic() + LATE
         while time.monotonic() < until:
             with contextlib.suppress(Gone, OSError):
                 status, _ = await call(self.port, "GET", "/health")
@@ -71,12 +72,18 @@ class Server:
                     self.is_down = False
                     return
             await asyncio.sleep(0.1)
-        raise SystemExit(f"the server does not start; see {self.log.name}")
+        raise RuntimeError("the server does not start")
 
     async def end(self, how):
+        """Its exit status; None where it did not end and had to be killed."""
         self.is_down = True
         self.process.send_signal(how)
-        return await asyncio.wait_for(self.process.wait(), 180)
+        try:
+            return await asyncio.wait_for(self.process.wait(), DRAIN + LATE)
+        except asyncio.TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+            return None
 
     async def count_loads(self):
         with contextlib.suppress(Gone, asyncio.TimeoutError):
@@ -340,7 +347,9 @@ class Soak:
             how = [signal.SIGKILL, signal.SIGTERM][turn % 2]
             turn += 1
             code = await self.server.end(how)
-            if how == signal.SIGTERM and code not in (0, -signal.SIGTERM):
+            if code is None:
+                self.fault("end", "it did not end when it was told to")
+            elif how == signal.SIGTERM and code not in (0, -signal.SIGTERM):
                 self.fault("end", f"it ended with {code}")
             await self.server.start()
 
@@ -363,12 +372,22 @@ class Soak:
     async def run(self):
         await self.server.start()
         await self.learn()
-        tasks = [self.user(i) for i in range(self.arguments.users)] + [self.watch()]
+        others = [asyncio.create_task(self.watch())]
         if self.arguments.kill_every > 0:
-            tasks.append(self.killer())
-        await asyncio.gather(*tasks)
+            others.append(asyncio.create_task(self.killer()))
+        users = [asyncio.create_task(self.user(i)) for i in range(self.arguments.users)]
+        for task in others:
+            task.add_done_callback(self.look_at_end)
+        await asyncio.gather(*users)
+        await asyncio.gather(*others)
         self.server.look()
-        await self.server.end(signal.SIGTERM)
+        if await self.server.end(signal.SIGTERM) is None:
+            self.fault("end", "it did not end when it was told to")
+
+    def look_at_end(self, task):
+        """Who watches or kills has ended; by an error: then the users go home, and it is told."""
+        if not task.cancelled() and task.exception():
+            self.ends = 0
 
 
 def main():
