@@ -412,6 +412,8 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   const std::unique_ptr<Answered> answered = answer(flags, stop);
   const policy::SearchRequest& request = answered->request;
   const policy::SearchResult& result = answered->result;
+  if (const std::string note = app::context_note(request); !note.empty())
+    std::fprintf(stderr, "sluice: %s\n", in_flags(note).c_str());
   // What twice of a resource would give is asked of a search: a policy that is given stays as it
   // is.
   std::optional<app::WhatIfs> what_ifs;

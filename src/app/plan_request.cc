@@ -96,6 +96,24 @@ std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
   };
 }
 
+// Whether the model has a learned row for each position, and none beyond them.
+bool learns_positions(const ModelShape& model) {
+  constexpr int64_t kUnused = 8;  // OPT's first two rows are no position's
+  const std::vector<WeightShape>& tables = model.sublayers.front().weights;
+  return std::any_of(tables.begin(), tables.end(), [&](const WeightShape& weight) {
+    return weight.kind == WeightKind::kTable && weight.rows != model.vocab_size &&
+           weight.rows >= model.max_positions && weight.rows <= model.max_positions + kUnused;
+  });
+}
+
+void refuse_what_has_no_positions(const ModelShape& model, int64_t longest) {
+  if (longest > model.max_positions && learns_positions(model))
+    throw Error(ErrorKind::kUser,
+                fmt::format("the model has {} positions, and a sequence of the job {} tokens",
+                            model.max_positions, longest),
+                "lower `prompt_tokens` or `new_tokens`");
+}
+
 // What the engine would refuse on that machine's device. An emulated one's kernels are the CPU's.
 void refuse_what_does_not_run(const PlanQuestion& question, const policy::PlanInput& input) {
   const ModelShape& model = *question.model;
@@ -173,6 +191,16 @@ bool names_files(const std::string& name_or_path) {
          (path_kind(name_or_path) == PathKind::kFolder || io::is_gguf(name_or_path));
 }
 
+std::string context_note(const policy::SearchRequest& request) {
+  const int64_t longest = request.input.workload.max_total_tokens;
+  const int64_t most = request.input.model->max_positions;
+  if (longest <= most) return {};
+  return fmt::format(
+      "the model was made for {} positions, and a sequence of the job has {}: beyond them answers "
+      "may mean nothing (models are stretched with `rope_scaling` when they run)",
+      most, longest);
+}
+
 std::shared_ptr<const BoundModel> planning_checkpoint(const std::string& name_or_path) {
   if (!names_files(name_or_path)) return nullptr;
   auto model = std::make_shared<const BoundModel>(BoundModel::open(name_or_path));
@@ -215,6 +243,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.workload.total_tokens =
       static_cast<int64_t>(static_cast<double>(question.job.sequences) *
                            (question.job.prompt_tokens + question.job.new_tokens));
+  refuse_what_has_no_positions(model, input.workload.max_total_tokens);
   refuse_what_does_not_run(question, input);
   if (question.packed)
     set_packed_weights(*question.packed, std::max(profile.host.threads, 1), input);

@@ -49,6 +49,9 @@ bool names_files(const std::string& name_or_path);
 /// refuse to run there; kResource where neither the disk nor memory has room for the weights.
 policy::SearchRequest plan_request(const PlanQuestion& question);
 
+/// What to know about a job whose sequences are longer than the model was made for; else empty.
+std::string context_note(const policy::SearchRequest& request);
+
 /// About the device memory that a micro-batch of `tokens` rows takes on a GPU that is not here,
 /// beside weights and KV (device_workspace_bytes() of src/engine/cuda/device_areas.h wants the
 /// GPU).

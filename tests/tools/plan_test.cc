@@ -307,6 +307,23 @@ TEST(Plan, TheDiskHoldsTheModelsFileFirst) {
   fail(asked(50, little), 4, {"55.8GiB of weights", "disk, which has 50.0GiB", "smaller format"});
 }
 
+TEST(Plan, SequencesBeyondTheModelsPositionsAreSaid) {
+  const auto asked = [](const char* model, const char* prompt) {
+    return std::vector<std::string>{"plan", model,        "--hardware", "rtx-4090", "--sequences",
+                                    "1",    "--no-lifts", "--weights",  "int4",     "--prompt-len",
+                                    prompt, "--gen-len",  "48"};
+  };
+  // Learned positions: there is no row for the next one.
+  succeed(asked("opt-30b", "2000"));
+  fail(asked("opt-30b", "2001"), 2, {"has 2048 positions", "2049 tokens", "--prompt-len"});
+  // Rotary ones turn on, into what the model has not seen.
+  EXPECT_EQ(succeed(asked("llama-2-70b", "4048")).err.find("positions"), std::string::npos);
+  const std::string beyond = succeed(asked("llama-2-70b", "4049")).err;
+  EXPECT_NE(beyond.find("made for 4096 positions, and a sequence of the job has 4097"),
+            std::string::npos)
+      << beyond;
+}
+
 TEST(Plan, TheTotalIsTheWholeJobs) {
   const auto one = plan({"--model", "opt-30b", "--hardware", "t4", "--sequences", "40",
                          "--gpu-batch-size", "40", "--num-gpu-batches", "1", "--no-lifts"});
