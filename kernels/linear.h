@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/sum_order.h"
 #include "src/base/dtype.h"
 
 namespace sluice::kernels {
@@ -21,6 +22,8 @@ enum class Compute : uint8_t {
 
 /// True when the CPU multiplies bf16 faster than f32 (AVX512-BF16, AMX or ARM's BF16).
 bool bf16_compute_supported();
+/// Whether products in bf16 know SumOrder::kByRow: those of ARM's BF16 do not. f32 ones do.
+bool bf16_sums_by_row();
 
 /// Rows are kept and streamed in multiples of this (the last run of a matrix may be
 /// shorter).
@@ -44,11 +47,12 @@ int64_t padded_rows(int64_t m) noexcept;
 /// `scratch`: linear_scratch_bytes(). f32: relative error of a k-term f32 sum; bf16: products
 /// exact, f32 sums.
 void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
-            const float* bias, float* y, int64_t ldy, Compute compute,
-            std::span<std::byte> scratch);
+            const float* bias, float* y, int64_t ldy, Compute compute, std::span<std::byte> scratch,
+            SumOrder order = SumOrder::kFastest);
 
 /// Scratch that linear() needs for up to max_m rows of x; more threads than processors share it.
-int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute);
+int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute,
+                             SumOrder order = SumOrder::kFastest);
 
 /// "bf16: amx up to 64 rows, oneDNN brg:avx512_core_amx_bf16 above; f32: avx512_bf16".
 std::string describe_linear();

@@ -30,6 +30,8 @@ struct QuantisedOptions {
   /// With int8 activations: columns of x that hold a value of at least this magnitude are
   /// multiplied in f32 (LLM.int8(), arXiv:2208.07339, section 3.2; 6 there); 0: none.
   float outlier_threshold = 0;
+  /// By row, columns with such values are each row's own.
+  SumOrder order = SumOrder::kFastest;
 };
 
 /// Whether `format` multiplies int8 activations: kInt4, kQ4_0, kInt8 and K types do.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention_order.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/team.h"
 
@@ -14,6 +15,8 @@ namespace sluice::kernels {
 namespace {
 // A context is split only into pieces of so many positions: less is not worth a merge.
 constexpr int64_t kSplitPositions = 256;
+// By row contexts are cut at multiples of so many positions, whoever attends.
+constexpr int32_t kPiecePositions = 512;
 // Items that each thread should find, so that none waits long for the last.
 constexpr int64_t kItemsPerThread = 4;
 
@@ -27,24 +30,47 @@ struct Cut {
   int32_t block_tokens;
   int32_t blocks;
   int32_t splits;
+  int32_t piece_positions;  // of a split that is the same for all blocks; 0: even parts
   int64_t items;
 };
 
-Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence,
-                 int64_t splits_wanted) noexcept {
+// What items are cut by.
+struct CutRules {
+  SumOrder order;
+  int64_t splits_wanted;  // of a context, in the fastest order
+  bool joins_splits;      // an item's are one thread's, which merges them as they come
+};
+
+// By row, codes meet as many rows as kernels on integers take, and where an item's first position
+// or the positions that it keeps are a token's own, tokens attend one by one.
+int32_t block_tokens(const AttentionShape& shape, SumOrder order) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
+  int64_t rows = attention_block_rows(shape);
+  if (order == SumOrder::kByRow) {
+    if (shape.sliding_window > 0 || shape.sparsity < 1) return 1;
+    if (shape.kv_dtype.is_quantised()) rows = std::min(rows, kCodeRows);
+  }
+  return std::max(1, static_cast<int32_t>(rows) / group);
+}
+
+Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence,
+                 const CutRules& rules) noexcept {
   Cut cut{};
-  cut.block_tokens = std::max(1, static_cast<int>(attention_block_rows(shape)) / group);
+  cut.block_tokens = block_tokens(shape, rules.order);
   cut.blocks = (sequence.count + cut.block_tokens - 1) / cut.block_tokens;
   int64_t context = sequence.first_position + int64_t{sequence.count};
   if (shape.sliding_window > 0)
     context = std::min<int64_t>(context, int64_t{shape.sliding_window} + cut.block_tokens);
+  cut.splits = 1;
+  const bool is_by_row = rules.order == SumOrder::kByRow;
+  if (is_by_row && shape.sliding_window == 0) cut.piece_positions = kPiecePositions;
   // The highest of a context are chosen from all of it.
-  cut.splits =
-      shape.sparsity < 1
-          ? 1
-          : static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
-  cut.items = int64_t{cut.blocks} * shape.num_kv_heads * cut.splits;
+  if (shape.sparsity == 1 && cut.piece_positions > 0)
+    cut.splits = static_cast<int32_t>((context + kPiecePositions - 1) / kPiecePositions);
+  else if (shape.sparsity == 1 && !is_by_row)
+    cut.splits = static_cast<int32_t>(
+        std::clamp<int64_t>(context / kSplitPositions, 1, rules.splits_wanted));
+  cut.items = int64_t{cut.blocks} * shape.num_kv_heads * (rules.joins_splits ? 1 : cut.splits);
   return cut;
 }
 
@@ -72,6 +98,8 @@ AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& se
   const int32_t whole_begin = oldest / unit * unit;
   const auto at = [&](int64_t i) {
     if (i == cut.splits) return whole_end;
+    if (cut.piece_positions > 0)
+      return std::min(whole_end, static_cast<int32_t>(i) * cut.piece_positions);
     return whole_begin +
            static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits) / unit * unit;
   };
@@ -84,13 +112,13 @@ AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& se
 class ItemCursor {
  public:
   ItemCursor(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
-             int64_t splits_wanted) noexcept
-      : shape_(shape), sequences_(sequences), splits_wanted_(splits_wanted) {}
+             const CutRules& rules) noexcept
+      : shape_(shape), sequences_(sequences), rules_(rules) {}
 
   /// False past the last item. Numbers must not fall.
   bool seek(int64_t number) noexcept {
     for (; at_ < sequences_.size(); ++at_) {
-      cut_ = cut_sequence(shape_, sequences_[at_], splits_wanted_);
+      cut_ = cut_sequence(shape_, sequences_[at_], rules_);
       if (number < first_ + cut_.items) {
         index_ = number - first_;
         return true;
@@ -102,12 +130,20 @@ class ItemCursor {
   const AttentionSequence& sequence() const noexcept { return sequences_[at_]; }
   const Cut& cut() const noexcept { return cut_; }
   int64_t index() const noexcept { return index_; }
-  AttentionItem item() const noexcept { return make_item(shape_, sequence(), cut_, index_); }
+  AttentionItem item() const noexcept { return item(index_); }
+  /// Where splits are joined.
+  AttentionItem split(int64_t split) const noexcept { return item(index_ * cut_.splits + split); }
 
  private:
+  AttentionItem item(int64_t index) const noexcept {
+    AttentionItem item = make_item(shape_, sequence(), cut_, index);
+    item.order = rules_.order;
+    return item;
+  }
+
   const AttentionShape& shape_;
   std::span<const AttentionSequence> sequences_;
-  int64_t splits_wanted_;
+  CutRules rules_;
   size_t at_ = 0;      // the sequence that holds item first_
   int64_t first_ = 0;  // number of its first item
   int64_t index_ = 0;
@@ -115,24 +151,35 @@ class ItemCursor {
 };
 
 int64_t count_items(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
-                    int64_t splits_wanted) noexcept {
+                    const CutRules& rules) noexcept {
   int64_t items = 0;
   for (const AttentionSequence& sequence : sequences)
-    items += cut_sequence(shape, sequence, splits_wanted).items;
+    items += cut_sequence(shape, sequence, rules).items;
   return items;
 }
 
-// Merges the splits of one item, whose partial results lie in consecutive slots, into the
-// sequence's out.
-void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence,
-                  const AttentionItem& item, int64_t splits, float* slots) noexcept {
+int64_t rows_of(const AttentionShape& shape, const AttentionItem& item) noexcept {
+  return int64_t{item.token_end - item.token_begin} * (shape.num_heads / shape.num_kv_heads);
+}
+
+// Where a split's partial result lies in a slot.
+void put_into(float* slot, const AttentionShape& shape, AttentionItem& item) noexcept {
+  item.out = slot;
+  item.lse = slot + rows_of(shape, item) * shape.head_dim;
+}
+
+void merge_slots(const AttentionShape& shape, const AttentionItem& item, float* slot,
+                 const float* other) noexcept {
+  const int64_t rows = rows_of(shape, item), values = rows * shape.head_dim;
+  merge_attention(slot, slot + values, other, other + values, rows, shape.head_dim);
+}
+
+// A slot with all splits of an item to the sequence's out.
+void put_merged(const AttentionShape& shape, const AttentionSequence& sequence,
+                const AttentionItem& item, float* slots) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
-  const int64_t rows = int64_t{item.token_end - item.token_begin} * group;
+  const int64_t rows = rows_of(shape, item);
   float* lse = slots + rows * shape.head_dim;
-  for (int64_t split = 1; split < splits; ++split) {
-    const float* other = slots + split * slot_floats(shape);
-    merge_attention(slots, lse, other, other + rows * shape.head_dim, rows, shape.head_dim);
-  }
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = item.token_begin + r / group;
     const int64_t head = int64_t{item.kv_head} * group + r % group;
@@ -149,7 +196,7 @@ void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence
 struct Items {
   const AttentionShape& shape;
   std::span<const AttentionSequence> sequences;
-  int64_t splits_wanted;
+  CutRules rules;
   // Threads take their next item early, so that its K and V come while the last is finished; not
   // the last items, for which whoever is idle comes first.
   int64_t early;
@@ -157,15 +204,11 @@ struct Items {
   std::atomic<int64_t> next = 0;
   std::atomic<int64_t> next_merge = 0;
 
-  ItemCursor cursor() const noexcept { return {shape, sequences, splits_wanted}; }
+  ItemCursor cursor() const noexcept { return {shape, sequences, rules}; }
   float* slot(int64_t number) const noexcept { return slots + number * slot_floats(shape); }
   AttentionItem at(const ItemCursor& cursor, int64_t number) const noexcept {
     AttentionItem item = cursor.item();
-    if (cursor.cut().splits > 1) {
-      item.out = slot(number);
-      item.lse = item.out + int64_t{item.token_end - item.token_begin} *
-                                (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
-    }
+    if (cursor.cut().splits > 1) put_into(slot(number), shape, item);
     return item;
   }
 };
@@ -192,12 +235,43 @@ void attend_items(Items& items, const Team::Turn& turn, float* scratch) noexcept
   }
 }
 
+// The splits of an item lie in consecutive slots.
 void merge_items(Items& items) noexcept {
   ItemCursor cursor = items.cursor();
   for (int64_t number;
-       cursor.seek(number = items.next_merge.fetch_add(1, std::memory_order_relaxed));)
-    if (const int64_t splits = cursor.cut().splits; splits > 1 && cursor.index() % splits == 0)
-      merge_splits(items.shape, cursor.sequence(), cursor.item(), splits, items.slot(number));
+       cursor.seek(number = items.next_merge.fetch_add(1, std::memory_order_relaxed));) {
+    const int64_t splits = cursor.cut().splits;
+    if (splits == 1 || cursor.index() % splits != 0) continue;
+    const AttentionItem item = cursor.item();
+    for (int64_t split = 1; split < splits; ++split)
+      merge_slots(items.shape, item, items.slot(number), items.slot(number + split));
+    put_merged(items.shape, cursor.sequence(), item, items.slot(number));
+  }
+}
+
+// Items with all their splits, which this thread merges in two slots of its own, in the order that
+// merge_items() has.
+void attend_joined(Items& items, const Team::Turn& turn, float* scratch) noexcept {
+  const Variant& variant = active_variant();
+  float* const slot = items.slot(2 * turn.member());
+  float* const other = items.slot(2 * turn.member() + 1);
+  ItemCursor cursor = items.cursor();
+  while (cursor.seek(items.next.fetch_add(1, std::memory_order_relaxed))) {
+    const int64_t splits = cursor.cut().splits;
+    AttentionItem following = cursor.split(0);
+    for (int64_t split = 0; split < splits; ++split) {
+      AttentionItem item = following;
+      if (split + 1 < splits) {
+        following = cursor.split(split + 1);
+        item.next = &following;
+      }
+      if (splits > 1) put_into(split == 0 ? slot : other, items.shape, item);
+      variant.attend(items.shape, item, scratch);
+      if (split > 0) merge_slots(items.shape, item, slot, other);
+    }
+    if (splits > 1) put_merged(items.shape, cursor.sequence(), following, slot);
+    if (turn.is_over()) return;
+  }
 }
 }  // namespace
 
@@ -207,21 +281,36 @@ int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexc
 
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                float* scratch, int64_t scratch_floats) noexcept {
+  attention(shape, sequences, scratch, scratch_floats, SumOrder::kFastest);
+}
+
+void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+               float* scratch, int64_t scratch_floats, SumOrder order) noexcept {
   const int64_t mine = attention_thread_floats(shape);
   const int threads = static_cast<int>(
       std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, loop_threads()));
   // Contexts are split only when whole items would leave threads idle; all pieces then fit the
   // slots.
   const int64_t most_items = threads * kItemsPerThread;
-  const int64_t whole = std::max<int64_t>(1, count_items(shape, sequences, 1));
-  const int64_t splits_wanted = threads > 1 && whole < most_items ? most_items / whole : 1;
-  const int64_t count = count_items(shape, sequences, splits_wanted);
-  Items items{shape, sequences, splits_wanted, count - most_items, scratch + threads * mine};
+  CutRules rules{order, 1, true};
+  const int64_t whole = std::max<int64_t>(1, count_items(shape, sequences, rules));
+  rules.joins_splits = false;
+  if (order == SumOrder::kFastest && threads > 1 && whole < most_items)
+    rules.splits_wanted = most_items / whole;
+  int64_t count = count_items(shape, sequences, rules);
+  const bool is_split = count > whole;
+  if (is_split && count > most_items) {  // by row, where contexts say how many splits there are
+    rules.joins_splits = true;
+    count = whole;
+  }
+  Items items{shape, sequences, rules, count - most_items, scratch + threads * mine};
   const auto attend = [&](const Team::Turn& turn) {
-    attend_items(items, turn, scratch + turn.member() * mine);
+    float* const own = scratch + turn.member() * mine;
+    rules.joins_splits ? attend_joined(items, turn, own) : attend_items(items, turn, own);
   };
   run_loop(static_cast<int>(std::min<int64_t>(threads, count)), attend);
-  if (splits_wanted > 1) run_loop(threads, [&](const Team::Turn&) { merge_items(items); });
+  if (is_split && !rules.joins_splits)
+    run_loop(threads, [&](const Team::Turn&) { merge_items(items); });
 }
 
 namespace {

@@ -53,7 +53,7 @@ void head_products(const HeadRows& of, const MatrixRun& w, const HeadOperands& o
                         operands.x + begin * operands.x_stride + head * operands.x_head,
                         operands.x_stride, rows, nullptr,
                         operands.y + begin * operands.y_stride + head * operands.y_head + own.first,
-                        operands.y_stride);
+                        operands.y_stride, SumOrder::kByRow);
   });
 }
 

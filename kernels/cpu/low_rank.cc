@@ -65,7 +65,7 @@ void shrink(std::span<const LowRankRun> runs, const LowRankOperands& operands, c
                 else
                   variant.linear_rows(of.a, of.dtype, begin, end, operands.cols,
                                       operands.x + first * operands.x_stride, operands.x_stride,
-                                      rows, nullptr, h + first * stride, stride);
+                                      rows, nullptr, h + first * stride, stride, SumOrder::kByRow);
                 for (int64_t row = first; row < first + rows; ++row)
                   for (int64_t r = begin; r < end; ++r) h[row * stride + r] *= of.scale;
               });

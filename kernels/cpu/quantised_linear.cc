@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/variant.h"
 #include "kernels/k_layout.h"
@@ -14,8 +15,6 @@ namespace sluice::kernels {
 
 namespace {
 constexpr int64_t kLine = 64;
-// Rows of x that are prepared and multiplied at a time.
-constexpr int64_t kMostRows = kMostPreparedRows;
 // Bytes of W that a thread takes at a time, at least, and products at most: half a millisecond, so
 // that a helper that is about to lose its core soon holds none.
 constexpr int64_t kShareBytes = 64 * 1024;
@@ -76,12 +75,19 @@ int64_t tiles_bytes(int64_t m, int64_t tile_bytes) noexcept {
   return tiles_at_a_time(m, active_variant().tile_rows, tile_bytes) * tile_bytes;
 }
 
-int64_t tiled_f32_rows(const WeightFormat& format) noexcept {
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+int64_t tiled_f32_rows(const WeightFormat& format, SumOrder order) noexcept {
+  if (order == SumOrder::kByRow) return kNever;
   const bool is_quick = has_int4_codes(format.encoding) || format.encoding == Encoding::kInt8;
   return is_quick ? kTiledRows : kLookedUpRows;
 }
 
-int64_t tiled_bf16_rows(const WeightFormat& format) noexcept {
+// Tiles that add up as few rows do serve either order.
+int64_t tiled_bf16_rows(const WeightFormat& format, int64_t k, SumOrder order) noexcept {
+  const bool is_same =
+      !format.is_k() && format.group_columns(k) <= active_variant().same_sum_columns;
+  if (order == SumOrder::kByRow && !is_same) return kNever;
   if (!format.is_k()) return kTiledBf16Rows;
   const KLayout layout = k_layout(format.encoding);
   return layout.has_nibbles + layout.has_pairs + layout.has_bits > 1 ? kTwoPlaneRows
@@ -152,7 +158,8 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
         std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
     });
   call.sums = sums;
-  if (call.m < tiled_bf16_rows(call.format)) return run(call, active_variant().quantised_bf16);
+  if (call.m < tiled_bf16_rows(call.format, call.k, call.order))
+    return run(call, active_variant().quantised_bf16);
   const int64_t tile_bytes = bf16_tile_bytes(padded, active_variant().tile_room);
   auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
   run_tiles(
@@ -170,7 +177,7 @@ void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3,
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.sum_groups;
   const int64_t ld = spread_stride(padded * 4) / 4;
-  const bool in_tiles = call.m >= tiled_f32_rows(call.format);
+  const bool in_tiles = call.m >= tiled_f32_rows(call.format, call.order);
   auto* sums = areas.take<float>(call.m * groups);
   auto* copy = areas.take<float>(in_tiles && !rounds_to_e4m3 ? 0 : call.m * ld);
   call.x = in_tiles && !rounds_to_e4m3 ? x.f32 : copy;
@@ -233,6 +240,12 @@ int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
     columns[count++] = static_cast<int32_t>(column);
   }
   return count;
+}
+
+// Rows of x that are prepared and multiplied at a time.
+int64_t most_rows(const QuantisedOptions& options) noexcept {
+  const bool is_one_by_one = options.order == SumOrder::kByRow && options.outlier_threshold > 0;
+  return is_one_by_one ? 1 : kMostPreparedRows;
 }
 
 // Bytes of a value of int8 x beside such codes.
@@ -310,7 +323,7 @@ bool takes_activations(const WeightFormat& format, ActivationFormat activations)
 
 QuantisedOptions options_for(const WeightFormat& format, const QuantisedOptions& options) noexcept {
   if (takes_activations(format, options.activations)) return options;
-  return {options.compute, ActivationFormat::k16Bit, 0};
+  return {options.compute, ActivationFormat::k16Bit, 0, options.order};
 }
 
 RowPreparer::RowPreparer(const Activations& x, const WeightFormat& format,
@@ -343,13 +356,15 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
                       const QuantisedOptions& asked, std::span<std::byte> scratch,
                       bool is_prepared) {
   const QuantisedOptions options = options_for(format, asked);
-  is_prepared = is_prepared && x.m <= kMostRows;
-  for (int64_t begin = 0; begin < x.m && n > 0; begin += kMostRows) {
+  const int64_t most = most_rows(options);
+  is_prepared = is_prepared && x.m <= most;
+  for (int64_t begin = 0; begin < x.m && n > 0; begin += most) {
     const Activations part{x.f32 ? x.f32 + begin * x.ld : nullptr,
-                           x.bf16 ? x.bf16 + begin * x.ld : nullptr,
-                           std::min(kMostRows, x.m - begin), x.k, x.ld};
+                           x.bf16 ? x.bf16 + begin * x.ld : nullptr, std::min(most, x.m - begin),
+                           x.k, x.ld};
     QuantisedCall call{};
     call.format = format;
+    call.order = options.order;
     call.w = w;
     call.n = n;
     call.k = x.k;
@@ -375,7 +390,7 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
 int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
                                 const QuantisedOptions& asked) noexcept {
   const QuantisedOptions options = options_for(format, asked);
-  const int64_t m = std::min(max_m, kMostRows);
+  const int64_t m = std::min(max_m, most_rows(options));
   if (m == 0 || k == 0) return 0;
   const int64_t padded = format.padded_columns(k);
   const int64_t per_group = round_up(m * format.groups(k) * 4, kLine);
@@ -388,12 +403,13 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   const bool is_f32 = !uses_bf16(options);
   const int64_t tile_bytes =
       is_f32 ? f32_tile_bytes(k) : bf16_tile_bytes(padded, active_variant().tile_room);
-  const int64_t tiles = m < (is_f32 ? tiled_f32_rows(format) : tiled_bf16_rows(format))
+  const int64_t tiles = m < (is_f32 ? tiled_f32_rows(format, options.order)
+                                    : tiled_bf16_rows(format, k, options.order))
                             ? 0
                             : tiles_bytes(m, tile_bytes);
   int64_t copied = m;
   if (is_f32 && options.activations != ActivationFormat::kFp8)
-    copied = std::min(m, tiled_f32_rows(format) - 1);
+    copied = std::min(m, tiled_f32_rows(format, options.order) - 1);
   return kLine + per_sum + copied * spread_stride(padded * (is_f32 ? 4 : 2)) +
          round_up(tiles, kLine);
 }

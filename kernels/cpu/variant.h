@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
+#include "kernels/sum_order.h"
 #include "src/base/activation.h"
 #include "src/base/block_type.h"
 #include "src/base/code_words.h"
@@ -27,11 +28,13 @@ struct AttentionItem {
   float* out;  ///< null: into the sequence's out; else [rows, head_dim] partial results
   float* lse;  ///< with out: [rows]
   const AttentionItem* next;  ///< what the thread does after it, to be fetched early; may be null
+  SumOrder order;             ///< by row: one way of adding up, however many query rows there are
 };
 
 /// A product with a quantised matrix; x is prepared (kernels/cpu/quantised_linear.cc).
 struct QuantisedCall {
   WeightFormat format;
+  SumOrder order;      ///< by row: sums of few rows are as many as those of many are
   const std::byte* w;  ///< panels
   int64_t n, k, m;
   /// What `format` says of k columns: asked for every few rows of x and of W.
@@ -106,6 +109,10 @@ struct Variant {
   int64_t tile_rows;  ///< rows of a tile of x, at most (kernels/cpu/tiles.h)
   int64_t tile_room;  ///< rows that it has memory for
   bool widens_int8;   ///< int8 x beside 8-bit codes is kept as int16
+  /// Products of bf16 x know SumOrder::kByRow, and those with groups of up to so many columns (K
+  /// types have none) are then the same bits in quantised_bf16 and quantised_panels_bf16; 0: do
+  /// not.
+  int64_t same_sum_columns;
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
                    int64_t cols);
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
@@ -130,7 +137,7 @@ struct Variant {
   /// once, as it lies.
   void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
                       const float* x, int64_t ld, int64_t m, const float* bias, float* y,
-                      int64_t ldy);
+                      int64_t ldy, SumOrder order);
   /// y[j, c] += sum over i < count of x[j, i] w[i, c], for j < m and the k columns of w.
   void (*add_rows)(const void* w, DType dtype, int64_t count, int64_t k, const float* x, int64_t ld,
                    int64_t m, float* y, int64_t ldy);
@@ -143,7 +150,7 @@ struct Variant {
   /// linear_rows on bf16 x and w, m up to kBf16DotRows; null where the CPU has no bf16 dot product.
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                            const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
-                           int64_t ldy);
+                           int64_t ldy, SumOrder order);
   /// One row of f32 x as quantised_f32 takes it, padded, and the sums of its groups; to may be x.
   void (*arrange_f32_codes)(const WeightFormat& format, const float* x, int64_t k, float* to,
                             float* sums);
@@ -211,6 +218,8 @@ constexpr int64_t kLinearRun = 32;
 constexpr int64_t kAttentionRows = 96;
 constexpr int64_t kAttentionLanes = 16;  ///< head_dim is padded to this
 constexpr int64_t kAttentionChunk = 64;  ///< positions at a time
+/// Of codes: as many as attention on integers takes; with more, of plain f32 (generic/int_tile.h).
+constexpr int64_t kCodeRows = 16;
 /// With sparsity every row keeps the scores of its whole context: fewer rows at a time.
 constexpr int64_t kSparseRows = 16;
 /// Whether quantised pages are whole blocks of turned keys: pieces of a context then begin at one.

@@ -11,6 +11,7 @@ namespace sluice::kernels {
 
 namespace {
 constexpr Variant with_bf16_products(Variant out) {
+  out.same_sum_columns = kChunkColumns;
   out.linear_rows_bf16 = linear_rows_bf16;
   out.arrange_pairs = arrange_pairs;
   out.linear_panels_bf16 = linear_panels_bf16;

@@ -11,16 +11,15 @@ namespace {
 // memory's latency.
 constexpr int64_t kAhead = 512;
 
-// out[i] = the sum of v[i]'s lanes, sixteen at a time.
+// out[i] = the sum of v[i]'s lanes, sixteen at a time: in the same order whatever N is. out has
+// room for whole sixteens.
 template <int N>
 inline void sum_all(const __m512* v, float* out) {
-  constexpr int kWhole = N / 16 * 16;
-  for (int i = 0; i < kWhole; i += 16) {
+  for (int i = 0; i < N; i += 16) {
     VecF sixteen[16];
-    for (int j = 0; j < 16; ++j) sixteen[j] = (VecF)v[i + j];
+    for (int j = 0; j < 16; ++j) sixteen[j] = i + j < N ? (VecF)v[i + j] : VecF{};
     store(out + i, sum_each(sixteen));
   }
-  for (int i = kWhole; i < N; ++i) out[i] = _mm512_reduce_add_ps(v[i]);
 }
 
 template <int R, int M>
@@ -67,7 +66,7 @@ void rows_bf16_by(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t
           sums[r][m] = _mm512_dpbf16_ps(
               sums[r][m], (__m512bh)_mm512_maskz_loadu_epi16(tail, first + r * k + whole),
               (__m512bh)_mm512_maskz_loadu_epi16(tail, x + m * ld + whole));
-    float totals[R * M];
+    float totals[(R * M + 15) / 16 * 16];
     sum_all<R * M>(reinterpret_cast<const __m512*>(sums), totals);
     for (int r = 0; r < rows; ++r)
       for (int m = 0; m < M; ++m)
@@ -106,11 +105,13 @@ inline void row_bf16(const uint16_t* w, int64_t row_begin, int64_t row_end, int6
 
 void linear_rows_bf16(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                       const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
-                      int64_t ldy) {
+                      int64_t ldy, SumOrder order) {
   const auto run = [&](auto size) {
     rows_bf16_by<4, decltype(size)::kValue>(w, row_begin, row_end, k, x, ld, bias, y, ldy);
   };
-  if (m == 1)
+  if (m == 1 && order == SumOrder::kByRow)
+    run(Count<1>{});
+  else if (m == 1)
     row_bf16(w, row_begin, row_end, k, x, bias, y);
   else if (m == 2)
     run(Count<2>{});

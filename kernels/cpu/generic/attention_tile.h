@@ -67,6 +67,9 @@ struct AttentionTile {
 
 // From so many rows on it pays to turn the keys.
 constexpr int kManyRows = 9;
+inline bool takes_many_rows(const AttentionItem& item, const AttentionTile& tile) {
+  return tile.rows >= kManyRows && item.order == SumOrder::kFastest;
+}
 
 // Calls run(page, position in it, first of the run, its length) for the pages of `count` positions
 // from `place` on.
@@ -201,8 +204,14 @@ inline void put_rows(const AttentionShape& shape, const AttentionSequence& seque
     float factor =
         weight == 0 ? 0.0f : 1.0f / weight;  // nothing seen: a split that the window leaves out
     float lse = weight == 0 ? -__builtin_inff() : tile.maxima[r] + __builtin_logf(weight);
-    if (shape.sinks && !item.out) factor *= add_sink(shape.sinks[head], lse);
-    for (int d = 0; d < shape.head_dim; ++d) out[d] = tile.sums[r * tile.dim + d] * factor;
+    float of_sink = 1;  // by row a factor of its own, as where the splits of a context are merged
+    if (shape.sinks && !item.out) of_sink = add_sink(shape.sinks[head], lse);
+    if (item.order == SumOrder::kFastest) {
+      factor *= of_sink;
+      of_sink = 1;
+    }
+    for (int d = 0; d < shape.head_dim; ++d)
+      out[d] = tile.sums[r * tile.dim + d] * factor * of_sink;
     if (item.lse)
       item.lse[r] = lse;
     else if (sequence.lse)

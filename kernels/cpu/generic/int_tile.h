@@ -7,7 +7,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int kDigits = 2;  // bytes of a number of 15 bits
-constexpr int kIntRows = 16;
+constexpr int kIntRows = static_cast<int>(kCodeRows);
 constexpr int kChunkVectors = static_cast<int>(kAttentionChunk / kLanes);
 
 struct IntTile {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/generic/vector.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/sum_order.h"
 
 namespace sluice::kernels {
 namespace {
@@ -59,11 +60,11 @@ void rows_by(const char* w, int64_t row_begin, int64_t row_end, int64_t k, const
 // Bytes that a stream is fetched ahead of its use: a page, which the hardware does not look past.
 constexpr int64_t kStreamAhead = 4096;
 
-// One row of x: W is read as one stream, in the order it lies in.
-template <typename From>
+// One row of x: W is read as one stream, in the order it lies in. A single sum adds up as
+// dot_block's do.
+template <typename From, int kSums>
 void stream_rows(const char* w, int64_t row_begin, int64_t row_end, int64_t k, const float* x,
                  const float* bias, float* y) {
-  constexpr int kSums = kLanes < 8 ? 8 : 4;
   constexpr int64_t kStep = kSums * kLanes;
   const int64_t whole = k / kStep * kStep;
   const bool first_level = takes_many_misses();
@@ -76,9 +77,10 @@ void stream_rows(const char* w, int64_t row_begin, int64_t row_end, int64_t k, c
       for (int j = 0; j < kSums; ++j)
         sums[j] += From::vec(from + (i + j * kLanes) * From::kBytes) * load(x + i + j * kLanes);
     }
-    if constexpr (kSums == 8)
-      for (int j = 0; j < 4; ++j) sums[j] += sums[j + 4];
-    float sum = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (int half = kSums / 2; half > 2; half /= 2)
+      for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+    if constexpr (kSums > 1) sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float sum = sum_lanes(sums[0]);
     for (int64_t i = whole; i < k; ++i) sum += From::one(from + i * From::kBytes) * x[i];
     y[row] = sum + (bias ? bias[row] : 0.0f);
   }
@@ -86,8 +88,11 @@ void stream_rows(const char* w, int64_t row_begin, int64_t row_end, int64_t k, c
 
 template <typename From>
 void rows_typed(const char* w, int64_t row_begin, int64_t row_end, int64_t k, const float* x,
-                int64_t ld, int64_t m, const float* bias, float* y, int64_t ldy) {
-  if (m == 1) return stream_rows<From>(w, row_begin, row_end, k, x, bias, y);
+                int64_t ld, int64_t m, const float* bias, float* y, int64_t ldy, SumOrder order) {
+  if (m == 1 && order == SumOrder::kByRow)
+    return stream_rows<From, 1>(w, row_begin, row_end, k, x, bias, y);
+  if (m == 1)
+    return stream_rows < From, kLanes < 8 ? 8 : 4 > (w, row_begin, row_end, k, x, bias, y);
   // Few rows of w at a time, so that they stay in the cache while x goes by in groups.
   constexpr int64_t kRows = 16;
   for (int64_t begin = row_begin; begin < row_end; begin += kRows) {
@@ -105,14 +110,15 @@ void rows_typed(const char* w, int64_t row_begin, int64_t row_end, int64_t k, co
 }
 
 void linear_rows(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
-                 const float* x, int64_t ld, int64_t m, const float* bias, float* y, int64_t ldy) {
+                 const float* x, int64_t ld, int64_t m, const float* bias, float* y, int64_t ldy,
+                 SumOrder order) {
   const char* p = static_cast<const char*>(w);
   if (dtype == DType::kF32)
-    rows_typed<FromF32>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy);
+    rows_typed<FromF32>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy, order);
   else if (dtype == DType::kF16)
-    rows_typed<FromF16>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy);
+    rows_typed<FromF16>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy, order);
   else
-    rows_typed<FromBf16>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy);
+    rows_typed<FromBf16>(p, row_begin, row_end, k, x, ld, m, bias, y, ldy, order);
 }
 
 // Many rows of x, in tiles of up to kTile of them: kDepth columns of kPanel rows of w at a time are

@@ -306,7 +306,7 @@ void attend_direct(const AttentionShape& shape, const AttentionSequence& sequenc
     const int32_t left = item.position_end - begin;
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
     find_plain_rows(shape, sequence, item.kv_head, begin, count, tile);
-    if (tile.rows >= kManyRows)
+    if (takes_many_rows(item, tile))
       chunk_of_many<From>(shape, sequence, item, tile, begin, count);
     else
       chunk_of_few<From>(shape, sequence, item, tile, begin, count);

@@ -354,7 +354,7 @@ void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence
     const int32_t left = item.position_end - begin;
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
     find_codes(shape, sequence, item.kv_head, begin, count, tile);
-    if (tile.rows >= kManyRows) {
+    if (takes_many_rows(item, tile)) {
       widen_keys<KeyCodes>(tile);
       score_many_rows(tile);
       soften(shape, sequence, item, tile, begin, count);

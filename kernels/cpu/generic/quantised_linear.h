@@ -17,15 +17,35 @@ inline VecF add_group(VecF total, typename Step::Sum sum, const UnitScales& scal
   return total;
 }
 
+// Where U units of w lie: beside each other in a panel, or in as many panels.
+template <int U>
+struct UnitPlaces {
+  static constexpr bool kAreApart = U > kPanelParts;
+  explicit UnitPlaces(const QuantisedCall& call)
+      : apart(kAreApart ? call.panel_bytes : kLanes * 4) {}
+  VecU codes(const std::byte* at, int u) const { return load_codes(at + u * apart); }
+  // `at`: where the first one's lines of a group end.
+  UnitScales scales(Encoding encoding, const std::byte* at, int part, int u) const {
+    if constexpr (kAreApart) return load_scales(encoding, at + u * apart, 0);
+    return load_scales(encoding, at - part * kLanes * 4, part + u);
+  }
+  void fetch(const std::byte* at, int part) const {
+    if (part != 0) return;
+    for (int u = 0; u < (kAreApart ? U : 1); ++u) __builtin_prefetch(at + u * apart + kStreamAhead);
+  }
+  int64_t apart;
+};
+
 // Few rows of x: the codes are decoded in registers, each read once from memory. U units of w at a
-// time: of one panel. kParts: how many narrower sums a group has; 0: any number. (Sums are not
-// passed by reference: it would forget how vectors are aligned.)
-template <typename Step, Encoding kEncoding, int U, int M, int kParts = 0>
+// time. kParts: how many narrower sums a group has; 0: any number. kIsOneSum: a
+// group's sum is one, as it is for many rows, and not of independent chains. (Sums are not passed
+// by reference: it would forget how vectors are aligned.)
+template <typename Step, Encoding kEncoding, int U, int M, int kParts = 0, bool kIsOneSum = false>
 void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64_t first) {
   const Decoder<Step, kEncoding> decode;
   constexpr int kVectors = Decoder<Step, kEncoding>::kVectors;
-  constexpr int kChains = Step::template kChains<kVectors, U * M>;  // independent sums
-  const int64_t columns = call.group_columns;
+  constexpr int kChains = kIsOneSum ? 1 : Step::template kChains<kVectors, U * M>;
+  const UnitPlaces<U> places(call);
   const int64_t code_bytes = call.group_code_bytes;
   const int64_t groups = call.groups;
   const auto* x = Step::x(call) + first * call.ld;
@@ -39,15 +59,15 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
             call.bias ? get_unit(call.bias + row + u * kLanes, row + u * kLanes, call.n) : VecF{};
     for (int64_t group = 0; group < groups; ++group) {
       typename Step::Sum sums[U][M][kChains] = {};
-      const auto* from = x + group * columns;
+      const auto* from = x + group * call.group_columns;
       const std::byte* end = at + code_bytes;
       const auto over_line = [&](const auto& take) __attribute__((always_inline)) {
-        if (part == 0) __builtin_prefetch(at + kStreamAhead);
+        places.fetch(at, part);
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) {
           VecU codes[U];
 #pragma GCC unroll 4
-          for (int u = 0; u < U; ++u) codes[u] = decode.at(load_codes(at + u * kLanes * 4), v);
+          for (int u = 0; u < U; ++u) codes[u] = decode.at(places.codes(at, u), v);
 #pragma GCC unroll 12
           for (int m = 0; m < M; ++m) {
             const int32_t word = load_word(from + m * call.ld + v * Step::kStep);
@@ -85,7 +105,7 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
           });
       }
       for (int u = 0; u < U; ++u) {
-        const UnitScales scales = load_scales(kEncoding, at - part * kLanes * 4, part + u);
+        const UnitScales scales = places.scales(kEncoding, at, part, u);
         for (int m = 0; m < M; ++m) {
           typename Step::Sum sum = sums[u][m][0];
           for (int c = 1; c < kChains; ++c) sum += sums[u][m][c];
@@ -116,6 +136,19 @@ constexpr int most_few_rows() {
 template <typename Step>
 constexpr int kMostFewRows = most_few_rows<Step>();
 
+// Few rows whose groups have one sum: of a single row and a unit, four panels at a time, whose sums
+// need not wait for each other.
+template <typename Step, Encoding kEncoding, int M>
+void one_sum_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64_t first) {
+  if constexpr (kUnits == 1 && kPanelParts == 1 && M == 1) {
+    constexpr int kPanels = 4;
+    const int64_t whole = (row_end - row_begin) / (kPanels * kPanelRows) * (kPanels * kPanelRows);
+    few_rows<Step, kEncoding, kPanels, M, 0, true>(call, row_begin, row_begin + whole, first);
+    row_begin += whole;
+  }
+  few_rows<Step, kEncoding, kUnits, M, 0, true>(call, row_begin, row_end, first);
+}
+
 template <typename Step, Encoding kEncoding, int M = kMostFewRows<Step>>
 void few_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64_t first,
             int64_t count) {
@@ -126,6 +159,11 @@ void few_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
     if (parts == 1) return few_rows<Step, kEncoding, kUnits, M, 1>(call, row_begin, row_end, first);
     if (parts == 2) return few_rows<Step, kEncoding, kUnits, M, 2>(call, row_begin, row_end, first);
   }
+  constexpr int kSums = kUnits * M, kVectors = Decoder<Step, kEncoding>::kVectors;
+  constexpr int kChains = Step::template kChains<kVectors, kSums>;
+  if constexpr (kChains > 1 && !Step::kScalesX)  // whole numbers are the same in any order
+    if (call.order == SumOrder::kByRow)
+      return one_sum_rows<Step, kEncoding, M>(call, row_begin, row_end, first);
   few_rows<Step, kEncoding, kUnits, M>(call, row_begin, row_end, first);
 }
 

@@ -128,8 +128,9 @@ inline VecF tanh_vec(VecF u) {
   return above / below;
 }
 
-// cap tanh(x / cap), within some roundings of itself.
-inline VecF soft_cap_vec(VecF x, float cap) { return cap * tanh_vec(x / cap); }
+// cap tanh(x / cap), within some roundings of itself. Not inlined: products and sums would be fused
+// in one place and not in another, so that a score were other bits at the end of a row.
+[[gnu::noinline]] VecF soft_cap_vec(VecF x, float cap) { return cap * tanh_vec(x / cap); }
 
 void soft_cap_range(float* x, float cap, int64_t n) {
   int64_t i = 0;

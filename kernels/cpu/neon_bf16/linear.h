@@ -80,7 +80,7 @@ inline void row_bf16(const uint16_t* w, int64_t row_begin, int64_t row_end, int6
 
 void linear_rows_bf16(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                       const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
-                      int64_t ldy) {
+                      int64_t ldy, SumOrder) {
   static_assert(kBf16DotRows == 5);
   const auto run = [&](auto size) {
     rows_bf16_by<decltype(size)::kValue>(w, row_begin, row_end, k, x, ld, bias, y, ldy);
