@@ -18,7 +18,7 @@ BatchModel::BatchModel(const BatchFlags& flags)
   }
   style_ = flags.chat.style(chat.get());
   style_.takes_templates = true;
-  config = answers_key(name, *model, chat.get(), flags.chat);
+  config = answers_key(name, *model, chat.get(), flags.chat, flags.engine);
   for (const app::NamedAdapter& one : app::open_adapters(flags.engine.loras, name))
     adapters.push_back(one.name);
   config += adapters_key(flags.engine.loras);

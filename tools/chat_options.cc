@@ -121,13 +121,15 @@ void limit_pass(EngineOptions& options, int64_t tokens) {
 }
 
 std::string answers_key(const std::string& model_name, const BoundModel& model,
-                        const chat::ChatTemplate* chat, const ChatOptions& options) {
+                        const chat::ChatTemplate* chat, const ChatOptions& options,
+                        const EngineFlags& engine) {
   std::string key =
       fmt::format("{}|{}|{}", model_name, model.checkpoint().total_bytes(), model.config_text());
   // Another template makes other prompts of the same lines.
   if (!options.chat_template.empty()) key += "|" + chat->source().text;
   if (options.tool_format != "auto") key += "|tools " + options.tool_format;
   if (options.style(chat).splits_thoughts) key += "|thoughts";
+  if (engine.batch_invariant) key += "|batch-invariant";
   return key;
 }
 

@@ -38,9 +38,10 @@ EngineFlags serving_flags(const EngineFlags& flags);
 void limit_pass(EngineOptions& options, int64_t tokens);
 
 /// All that decides the answers to batch lines beside the lines: model, template, how they are
-/// read.
+/// read, and whether their sums are their own.
 std::string answers_key(const std::string& model_name, const BoundModel& model,
-                        const chat::ChatTemplate* chat, const ChatOptions& options);
+                        const chat::ChatTemplate* chat, const ChatOptions& options,
+                        const EngineFlags& engine);
 
 /// "opt-30b" however the path was typed: opt-30b, ./opt-30b/, or . from inside.
 std::string model_name(const std::string& path);

@@ -144,6 +144,11 @@ void add_machine(CLI::App& parser, EngineFlags& flags) {
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->group(machine);
   parser
+      .add_flag("--batch-invariant", flags.batch_invariant,
+                "a sequence's logits are the same bits whoever runs beside it; on the CPU, slower "
+                "(docs/batch-invariance.md)")
+      ->group(machine);
+  parser
       .add_option("--activations", flags.activations,
                   "what quantised weights are multiplied with: 16 (bits), int8 (int4 and int8 "
                   "weights) or fp8 (fp8 weights)")
@@ -308,6 +313,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.compute = compute == "f32"    ? ComputeChoice::kF32
                 : compute == "bf16" ? ComputeChoice::kBF16
                                     : ComputeChoice::kAuto;
+  out.batch_invariant = batch_invariant;
   out.activations = activations == "int8"  ? kernels::ActivationFormat::kInt8
                     : activations == "fp8" ? kernels::ActivationFormat::kFp8
                                            : kernels::ActivationFormat::k16Bit;

@@ -37,6 +37,7 @@ struct EngineFlags {
   int64_t micro_batch_sequences = 0, micro_batches = 0, micro_batch_tokens = 0, page_tokens = 0;
   int64_t context = 0, kv_recent = 0;
   int threads = 0;
+  bool batch_invariant = false;
   double outlier_threshold = 0, attention_sparsity = 1;
   std::string activations = "16";
   std::string compute = "auto", kv_dtype, io = "auto", isa, trace;

@@ -67,17 +67,17 @@ void run_one(const ServeFlags& flags, std::stop_token stop) {
   if (!flags.batch_dir.empty())
     batches = std::make_unique<serve::Batches>(
         service, *tokenizer, chat.get(),
-        serve::BatchOptions{
-            .folder = flags.batch_dir,
-            .names = http,
-            .tool_format = style.tools,
-            .splits_thoughts = style.splits_thoughts,
-            .takes_templates = http.takes_templates,
-            .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat) +
-                      adapters_key(flags.engine.loras),
-            .defaults = http.defaults,
-            .files = {.bytes = parse_bytes(flags.batch_quota, "--batch-dir-quota")},
-            .log = tell});
+        serve::BatchOptions{.folder = flags.batch_dir,
+                            .names = http,
+                            .tool_format = style.tools,
+                            .splits_thoughts = style.splits_thoughts,
+                            .takes_templates = http.takes_templates,
+                            .config = answers_key(http.model_name, engine->model(), chat.get(),
+                                                  flags.chat, flags.engine) +
+                                      adapters_key(flags.engine.loras),
+                            .defaults = http.defaults,
+                            .files = {.bytes = parse_bytes(flags.batch_quota, "--batch-dir-quota")},
+                            .log = tell});
   serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
   waiting.close();
   server.listen(address);

@@ -222,7 +222,7 @@ std::string Opener::answers_of_all() const {
   if (!chat.chat_template.empty())
     out += "|" + read_text(std::exchange(chat.chat_template, ""), kMostSettingsBytes);
   for (const serve::PooledModel& one : models_)
-    if (one.files) out += "|" + answers_key(one.name, *one.files, nullptr, chat);
+    if (one.files) out += "|" + answers_key(one.name, *one.files, nullptr, chat, flags_.engine);
   return out;
 }
 

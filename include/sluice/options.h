@@ -25,6 +25,8 @@ struct Options {
   // How to compute.
   int threads = 0;       ///< 0: all that the process may use
   std::string compute;   ///< "f32", "bf16"; empty: as the weights and the CPU allow
+  /// A sequence's logits are the same bits whoever runs beside it; on the CPU, slower.
+  bool batch_invariant = false;
   std::string kv_dtype;  ///< "f32", "f16", "bf16", "int8", "k8v4", "int4"; empty: as the weights
   std::string device;    ///< "cuda", "emulated:mem=4GiB,..." (docs/emulated-device.md); empty: CPU
   int gpu = 0;           ///< which, with "cuda"

@@ -16,8 +16,8 @@ _MAX = (1 << 31) - 1
 _POOLINGS = ("", "last", "mean", "cls")  # sluice.h's Pooling
 # What Model takes beside the path; kept in its signature and in __init__.pyi as well.
 OPTIONS = ("cpu_mem", "disk_mem", "gpu_mem", "offload_dir", "sequences", "context", "kv_tokens", "predict_lengths",
-           "prefix_cache", "threads", "compute", "kv_dtype", "device", "gpu", "hardware", "policy", "tokenizer",
-           "pretokenizer", "chat_template", "rope_scaling", "rope_factor", "rope_theta", "rope_original")
+           "prefix_cache", "threads", "compute", "batch_invariant", "kv_dtype", "device", "gpu", "hardware", "policy",
+           "tokenizer", "pretokenizer", "chat_template", "rope_scaling", "rope_factor", "rope_theta", "rope_original")
 
 
 class Model:
@@ -112,6 +112,7 @@ class Model:
             "keeps_prefixes": _params.truth(options.get("prefix_cache", True), "prefix_cache"),
             "threads": _params.integer(take("threads") or 0, "threads", 0, _MAX),
             "compute": _params.text(take("compute") or "", "compute"),
+            "batch_invariant": _params.truth(options.get("batch_invariant", False), "batch_invariant"),
             "kv_dtype": _params.text(take("kv_dtype") or "", "kv_dtype"),
             "device": _params.text(take("device") or ("cuda" if gpu is not None else ""), "device"),
             "gpu": _params.integer(gpu or 0, "gpu", 0, 1023),

@@ -22,6 +22,7 @@ Options options_of(const py::dict& values, const std::shared_ptr<Log>& log) {
   read(values, "keeps_prefixes", out.keeps_prefixes);
   read(values, "threads", out.threads);
   read(values, "compute", out.compute);
+  read(values, "batch_invariant", out.batch_invariant);
   read(values, "kv_dtype", out.kv_dtype);
   read(values, "device", out.device);
   read(values, "gpu", out.gpu);

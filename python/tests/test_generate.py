@@ -169,7 +169,7 @@ def test_positions_are_stretched(opened):
     ({"cpu_mem": "4 Gigs"}, "cpu_mem"), ({"cpu_mem": -1}, "cpu_mem"), ({"cpu_mem": 0}, "cpu_mem"),
     ({"cpu_memory": "1GiB"}, "did you mean 'cpu_mem'?"), ({"context": 0x7FFFFFFF}, "512"), ({"context": -5}, "context"),
     ({"sequences": -1}, "sequences"), ({"context": 0}, "context"), ({"sequences": 0}, "sequences"), ({"sequences": 2.5}, "sequences"), ({"threads": -1}, "threads"),
-    ({"compute": "f64"}, "compute"), ({"kv_dtype": "int2"}, "kv_dtype"), ({"device": "abacus"}, "device"),
+    ({"compute": "f64"}, "compute"), ({"batch_invariant": "on"}, "batch_invariant"), ({"kv_dtype": "int2"}, "kv_dtype"), ({"device": "abacus"}, "device"),
     ({"rope_scaling": "spiral", "rope_factor": 2}, "rope_scaling"), ({"rope_factor": -1}, "rope_factor"),
     ({"rope_scaling": {"rope_type": "yarn"}, "rope_theta": 0.5}, "rope_theta"),
     ({"policy": "{"}, "policy"), ({"policy": {"weights": 3}}, "policy"), ({"hardware": "/nowhere.json"}, "hardware"),

@@ -39,6 +39,7 @@ EngineOptions engine_options(const Model& model, const Options& options) {
   out.offload_dir = options.offload_dir;
   out.threads = options.threads;
   out.compute = compute_of(options.compute);
+  out.batch_invariant = options.batch_invariant;
   out.kv_dtype = kv_dtype_of(options.kv_dtype);
   out.predict_lengths = options.predicts_lengths;
   out.cache_prefixes = options.keeps_prefixes;

@@ -394,13 +394,13 @@ std::string Engine::compute_name() const {
   const std::string otherwise =
       backend ? backend->otherwise(shape, compute)
               : with_16_bit_inputs(shape, compute, kernels::takes_activations);
-  return fmt::format("{} weights, {} products{}{}, {} KV{}, {} threads",
-                     impl_->model.shape().weights_name(), products,
-                     compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
-                     otherwise.empty() ? "" : fmt::format(" ({})", otherwise),
-                     kv_format_name(impl_->planned.kv_dtype) + recent_name,
-                     sparsity < 1 ? fmt::format(" (values of {:.3g} % read)", 100 * sparsity) : "",
-                     impl_->planned.threads);
+  return fmt::format(
+      "{} weights, {} products{}{}, {} KV{}, {} threads{}", impl_->model.shape().weights_name(),
+      products, compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
+      otherwise.empty() ? "" : fmt::format(" ({})", otherwise),
+      kv_format_name(impl_->planned.kv_dtype) + recent_name,
+      sparsity < 1 ? fmt::format(" (values of {:.3g} % read)", 100 * sparsity) : "",
+      impl_->planned.threads, impl_->options.batch_invariant ? ", batch-invariant" : "");
 }
 
 void Engine::load(std::stop_token cancel) {

@@ -50,7 +50,10 @@ struct EngineOptions {
   ComputeChoice compute = ComputeChoice::kAuto;
   /// What int4 and int8 weights are multiplied with.
   kernels::ActivationFormat activations = kernels::ActivationFormat::k16Bit;
-  float outlier_threshold = 0;       ///< LLM.int8() with int8 activations; 0: none
+  float outlier_threshold = 0;  ///< LLM.int8() with int8 activations; 0: none
+  /// A sequence's logits are the same bits whoever runs beside it, on the CPU
+  /// (docs/batch-invariance.md).
+  bool batch_invariant = false;
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
   /// Share of the visible positions whose values each head reads (kernels/attention.h); 1: all.
   float attention_sparsity = 1;

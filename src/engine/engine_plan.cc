@@ -38,8 +38,29 @@ kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& op
       return kernels::Compute::kBF16;
     case ComputeChoice::kAuto: break;
   }
+  if (options.batch_invariant && !kernels::bf16_sums_by_row()) return kernels::Compute::kF32;
   return is_bf16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16
                                                       : kernels::Compute::kF32;
+}
+
+// Sums that do not depend on the number of rows: which runs have them, and in which order.
+kernels::SumOrder choose_order(const EngineOptions& options, kernels::Compute compute) {
+  if (!options.batch_invariant) return kernels::SumOrder::kFastest;
+  if (options.backend)
+    throw Error(
+        ErrorKind::kUser,
+        "`batch_invariant` needs the CPU: a GPU's products depend on how many rows there are",
+        "leave `device` out, or leave `batch_invariant` out");
+  if (options.kv_recent_tokens != 0)
+    throw Error(ErrorKind::kUser,
+                "`batch_invariant` and `kv_recent_tokens` don't go together: which tokens are the "
+                "newest depends on how a prompt is cut",
+                "leave one of them out");
+  if (compute == kernels::Compute::kBF16 && !kernels::bf16_sums_by_row())
+    throw Error(ErrorKind::kUser,
+                "`batch_invariant` with `compute` bf16 is not for this CPU so far",
+                "write `compute` f32, or leave it out");
+  return kernels::SumOrder::kByRow;
 }
 
 // 8-bit activations are for the matrices that multiply them; a choice without effect is refused.
@@ -194,7 +215,9 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   model.require_runnable();
   EngineInput out;
   const ModelShape& shape = model.shape();
-  out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
+  const kernels::Compute compute = choose_compute(model, options);
+  out.compute = {compute, options.activations, options.outlier_threshold,
+                 choose_order(options, compute)};
   require_fitting_weights(shape, options);
   out.threads = options.threads > 0 ? options.threads : usable_processors();
   out.memory_budget_bytes = choose_budget(options);

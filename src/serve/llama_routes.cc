@@ -48,6 +48,7 @@ void tell_props(const TextRoutes& texts, http::Response& response) {
             {"model_alias", texts.options().model_name},
             {"model_path", texts.options().model_name},  // no paths of this machine
             {"chat_template", templ ? templ->source().text : std::string()},
+            {"batch_invariant", texts.service().engine().options().batch_invariant},
             {"modalities", {{"vision", false}, {"audio", false}}},
             {"build_info", std::string("sluice ") + SLUICE_VERSION}}),
       "application/json");

@@ -190,6 +190,16 @@ TEST(Library, ErrorsNameTheFieldsOfOptions) {
   }
 }
 
+TEST(Library, BatchInvarianceIsAsked) {
+  const Model model = Model::open(kModel);
+  Options options = small();
+  options.batch_invariant = true;
+  Generator generator(Plan::find(model, options));
+  EXPECT_EQ(generator.generate({1, 403, 407}, greedy(8)).size(), 8u);
+  options.device = "cuda";
+  EXPECT_THROW(Plan::find(model, options), Error) << "no GPU, or one that does not know it";
+}
+
 TEST(Library, TwoGeneratorsRunAtOnce) {
   const Model model = Model::open(kModel);
   const Plan plan = Plan::find(model, small());

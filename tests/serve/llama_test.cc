@@ -208,6 +208,11 @@ TEST(HttpLlama, TellsWhatHasEndedIt) {
                 .get<int64_t>());
 }
 
+TEST(HttpLlama, PropertiesSayWhetherSumsAreARowsOwn) {
+  const RunningServer server;
+  EXPECT_EQ(json::parse(server.client().Get("/props")->body)["batch_invariant"], false);
+}
+
 TEST(HttpLlama, TakesPromptsInEveryForm) {
   const RunningServer server;
   const json ids = server.post("/tokenize", {{"content", "Once upon a time"}})["tokens"];

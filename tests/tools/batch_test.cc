@@ -339,6 +339,9 @@ TEST(BatchErrors, AnotherModelsAnswersAreNotMixedIn) {
   fail(
       {"batch", fixture_model("opt-tiny"), folder.path("in.jsonl"), "-o", folder.path("out.jsonl")},
       2, {"out.jsonl", "another model", "new file"});
+  fail({"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("out.jsonl"),
+        "--batch-invariant"},
+       2, {"out.jsonl", "other settings", "new file"});
   EXPECT_EQ(read_file(folder.path("out.jsonl")), before);
 }
 

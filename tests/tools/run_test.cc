@@ -22,6 +22,16 @@ TEST(Run, TextOnStandardOutputIsTheReferencesAndNothingElse) {
   }
 }
 
+TEST(Run, BatchInvarianceIsSaidAndGivesTheReferencesText) {
+  const Golden golden = goldens("stories260k").front();
+  const Outcome outcome =
+      succeed({"run", kModel, "-p", golden.prompt, "-n", "64", "-v", "--batch-invariant"});
+  EXPECT_EQ(outcome.out, answer_of(golden) + "\n");
+  EXPECT_NE(outcome.err.find(", batch-invariant"), std::string::npos) << outcome.err;
+  fail({"run", kModel, "-p", "x", "--batch-invariant", "--kv-dtype", "int8", "--kv-recent", "8"}, 2,
+       {"--batch-invariant", "--kv-recent"});
+}
+
 TEST(Run, JsonHoldsIdsPolicyAndStats) {
   const Golden golden = goldens("stories260k").front();
   const auto json =

@@ -1,5 +1,6 @@
 #include "src/engine/runners/host_compute.h"
 
+#include "kernels/attention_order.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
@@ -12,7 +13,8 @@ void multiply_rows(const kernels::Activations& x, const std::byte* w, const Weig
   if (format.is_quantised())
     kernels::linear_quantised(x, w, format, rows, bias, y, ldy, compute, scratch, is_prepared);
   else
-    kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, compute.compute, scratch);
+    kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, compute.compute, scratch,
+                    compute.order);
 }
 
 namespace {
@@ -98,7 +100,7 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, const Sta
   if (sequences.empty()) return;
   watch_.attention(shape, sequences, [&] {
     kernels::attention(shape, sequences, reinterpret_cast<float*>(areas_.attention.data()),
-                       static_cast<int64_t>(areas_.attention.size()) / 4);
+                       static_cast<int64_t>(areas_.attention.size()) / 4, parts_.compute.order);
   });
 }
 

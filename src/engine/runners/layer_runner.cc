@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/attention_order.h"
 #include "kernels/delta_rule.h"
 #include "kernels/elementwise.h"
 #include "kernels/low_rank.h"
@@ -380,7 +381,7 @@ void LayerRunner::attend_on_device(const kernels::AttentionShape& shape, Rows q,
   if (parts_.recent_kv->is_used()) return attend_with_recent_kv(shape, sequences, k, v);
   watch_.attention(shape, sequences, [&] {
     kernels::attention(shape, sequences, reinterpret_cast<float*>(areas_.attention.data()),
-                       static_cast<int64_t>(areas_.attention.size()) / 4);
+                       static_cast<int64_t>(areas_.attention.size()) / 4, parts_.compute.order);
   });
 }
 

@@ -33,7 +33,8 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
           weight.quantised.is_quantised()
               ? kernels::quantised_scratch_bytes(weight.quantised, rows, weight.cols, compute)
               : kernels::linear_scratch_bytes(model.format_of(weight).dtype, rows,
-                                              weight.expert_rows(), weight.cols, compute.compute));
+                                              weight.expert_rows(), weight.cols, compute.compute,
+                                              compute.order));
     }
   AreaBytes areas{};
   areas.rows = round_up(rows * model.workspace_columns * 4, kAreaLine);

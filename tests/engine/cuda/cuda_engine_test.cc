@@ -704,6 +704,11 @@ TEST(CudaEngineErrors, WhatItDoesNotKnowIsRefusedByName) {
             std::string::npos);
   options.outlier_threshold = 6;
   EXPECT_NE(refusal(options, "stories260k:int8").find("`outlier_threshold`"), std::string::npos);
+  options.outlier_threshold = 0;
+  options.activations = kernels::ActivationFormat::k16Bit;
+  EXPECT_EQ(refusal(options), "");
+  options.batch_invariant = true;
+  EXPECT_NE(refusal(options).find("`batch_invariant` needs the CPU"), std::string::npos);
 }
 
 TEST(CudaEngineErrors, AGpuThatIsNotThereIsNamed) {
