@@ -32,22 +32,22 @@ MACHINES = (
 # Written by hand after looking at what the tables have: look again when they change.
 NOTES = """## What it says
 
-- **Blocks beside MoE-Gen**: planned as fast as its Mixtral-8x7B with the same bytes, 1.6 to 3.3 times as fast in decode
-  with the larger ones; in int4 2 to 6 times, since a quarter of the bytes goes up the link. The GPU's arithmetic is
+- **Blocks beside MoE-Gen**: planned almost as fast as its Mixtral-8x7B with the same bytes, 1.4 to 3.7 times as fast in
+  decode with the larger ones; in int4 2 to 6.5 times, since a quarter of the bytes goes up the link. The GPU's arithmetic is
   taken as 50 to 75 % of its data sheet's for 64 rows and more: prompts are as sure as that.
 - **One user beside a GPU**: slots in host memory hold the experts of late, the CPU multiplies them, and the disk brings
-  what is missing. DeepSeek-V3 on the 24 GB GPU decodes 3.7 tokens/s, on the laptop 0.60; when every pass waited for all
-  experts it was 0.030 and 0.014. Qwen3-235B on the laptop: 1.67, was 0.045.
+  what is missing. DeepSeek-V3 on the 24 GB GPU decodes 3.9 tokens/s, on the laptop 0.72; when every pass waited for all
+  experts it was 0.030 and 0.014. Qwen3-235B on the laptop: 1.95, was 0.045.
 - **A layer's experts need no ring**: DeepSeek-V3 on a CPU with 24 GiB would keep 5.8 GiB free for them. All passes ask
-  instead, prompts' too, and that memory holds 7 experts of each layer: 0.79 tokens/s, was 0.019. It fits into 12 GiB.
-- **More users on disk gain little, large blocks much**: a CPU with 24 GiB decodes Qwen3-235B for one user at 2.15
-  tokens/s, for 64 at 3.7 together, for 256 at 12.
+  instead, prompts' too, and that memory holds 7 experts of each layer: 0.97 tokens/s, was 0.019. It fits into 12 GiB.
+- **More users on disk gain little, large blocks much**: a CPU with 24 GiB decodes Qwen3-235B for one user at 2.8
+  tokens/s, for 64 at 4.1 together, for 256 at 12. DeepSeek-V3 on the 24 GB GPU decodes no faster for 64 users than
+  for one; their prompts come in 50 times as fast together.
 
 What looked wrong:
 
-- DeepSeek-V3's prompts on the laptop come in at 7 to 8 tokens/s in a job of 2048 too, since passes that ask multiply
-  experts on the host. Passes that send them up would take 170 prompt tokens a second, and leave room for blocks of 32
-  in decode only: 0.44 tokens/s instead of 3.6.
+- DeepSeek-V3's prompts on the laptop come in at 9.5 tokens/s in a job of 2048 too, since passes that ask multiply
+  experts on the host. Passes that send them up would be faster by far, and leave room for small blocks in decode only.
 - int4 prompts are no faster than bf16 ones: arithmetic bounds them, and the shipped machines have no rates of their own
   for int4.
 """.rstrip().split("\n")
