@@ -19,6 +19,7 @@
 #include "policy/pass_classes.h"
 #include "policy/placement_lp.h"
 #include "policy/plan_rows.h"
+#include "policy/search_space.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -45,6 +46,9 @@ constexpr int kOfOneForm = 2;
 constexpr size_t kMovedForms = 8;
 // Candidates with fuller memory that are simulated.
 constexpr size_t kFuller = 3;
+// The best candidate's passes are made larger or smaller so often, while that gains as much.
+constexpr int kPassRounds = 3;
+constexpr double kWorthARound = 0.99;
 // Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
 // least its launches; beyond the most nothing is gained.
 constexpr int64_t kFewTokens = 512;
@@ -62,10 +66,6 @@ constexpr double kLeastOfDecode = 0.97;
 constexpr double kInTime = 1.02;
 constexpr int kTighterBounds = 5;
 constexpr double kTighter = 0.98;
-// Experts of a layer that take a smaller share of memory than this may as well pass through a ring.
-constexpr double kRingShare = 1.0 / 16;
-// Memory of so many times the weights' bytes has room for all of them whatever else is there.
-constexpr double kRoomBeside = 1.25;
 
 struct Block {
   Policy policy;
@@ -74,28 +74,6 @@ struct Block {
   bool moves_experts = false;  // only: all else is on the device
   bool is_realised = false;    // or can't be
 };
-
-std::vector<int64_t> counts_up_to(int64_t most) {
-  std::vector<int64_t> out;
-  for (int64_t base = 1; base <= most; base *= 2)
-    for (const int64_t value : {base, base + base / 2})
-      if (value <= most && (out.empty() || out.back() < value)) out.push_back(value);
-  if (out.empty() || out.back() != most) out.push_back(most);
-  return out;
-}
-
-// Block sizes that split the job evenly over rounds, where no round is nearly empty, and others.
-std::vector<int64_t> even_blocks(int64_t sequences, int64_t most) {
-  std::vector<int64_t> out;
-  constexpr int64_t kMostRounds = 12;  // of more, sizes apart by powers of two do as well
-  for (int64_t rounds = 1; rounds <= sequences && rounds <= kMostRounds; ++rounds) {
-    const int64_t block = (sequences + rounds - 1) / rounds;
-    if (block <= most && (out.empty() || out.back() != block)) out.push_back(block);
-  }
-  for (int64_t block : counts_up_to(std::min(sequences, most)))
-    if (std::find(out.begin(), out.end(), block) == out.end()) out.push_back(block);
-  return out;
-}
 
 double job_rounds(const SearchRequest& request, int64_t block) {
   return std::ceil(static_cast<double>(std::max<int64_t>(request.job.sequences, 1)) /
@@ -110,34 +88,6 @@ int64_t step_of(double seconds) {
 void stop_if_asked(const SearchRequest& request) {
   if (request.stop.stop_requested())
     throw Error(ErrorKind::kCancelled, "the search for a policy was stopped", "");
-}
-
-// Whether the ring that a layer's experts pass through takes a good part of the device's memory,
-// which could hold experts instead.
-bool has_large_ring(const PlanInput& input) {
-  int64_t largest = 0;
-  for (size_t i = 0; i < input.model->sublayers.size(); ++i)
-    largest = std::max(largest, input.model->num_experts * expert_bytes(*input.model, i));
-  return static_cast<double>(largest) >=
-         kRingShare * static_cast<double>(input.device_budget_bytes);
-}
-
-// Policy::demand_tokens that are worth trying, best guess first.
-std::vector<int64_t> demands_of(const SearchRequest& request) {
-  const PlanInput& input = request.input;
-  std::vector<int64_t> out{request.start.demand_tokens};
-  // Rings, KV and work spaces want room beside the weights.
-  const auto memory = static_cast<double>(input.device_budget_bytes) +
-                      static_cast<double>(input.memory_budget_bytes);
-  const bool is_whole =
-      !input.has_disk || kRoomBeside * static_cast<double>(input.model->weight_bytes()) <= memory;
-  if (out.front() >= 0 || input.model->num_experts <= 1 || is_whole) return out;
-  // Beside a device experts may lie as other weights do, which the host multiplies for large
-  // passes too: better for large blocks.
-  const bool has_device = input.device_budget_bytes > 0;
-  if (has_device) out.push_back(0);
-  if (!has_device || has_large_ring(input)) out.push_back(kAlwaysDemands);
-  return out;
 }
 
 class Search {
@@ -533,6 +483,36 @@ class Search {
     add_best_of(std::move(fuller));
   }
 
+  // What larger and smaller passes of prompts do to the best candidate, with its KV where it is and
+  // with all of it where the device computes: a linear program of each was solved, and its lines
+  // are not straight where experts are asked for. Whether one is faster.
+  bool add_other_passes() {
+    const SearchConstraints& fixed = request_.constraints;
+    const Candidate best = realised_.front();
+    const double before = job_seconds(best);
+    const int64_t least = std::max(best.policy.micro_batch_tokens, best.policy.block_sequences());
+    const int64_t most = best.policy.block_sequences() * request_.input.workload.max_prompt_tokens;
+    if (fixed.pass_tokens || experts_below_ >= 1) return false;
+    bool is_faster = false;
+    for (const double times : {0.5, 1.0, 2.0, 4.0})
+      for (const bool has_kv : {false, true}) {
+        if (has_kv ? fixed.kv || best.policy.kv.device >= 1 : times == 1.0) continue;
+        Policy policy = best.policy;
+        const double wanted = times * static_cast<double>(best.plan.pass_tokens);
+        policy.pass_tokens =
+            std::clamp(static_cast<int64_t>(std::llround(wanted)), least, std::max(least, most));
+        if (has_kv) policy.kv = {1, 0, 0};
+        auto plan = fitter_.shrink(policy);
+        if (!plan) continue;
+        Candidate one = candidate_of(fitter_.grow(std::move(*plan)));
+        simulate_promising(one);
+        if (!one.simulated || is_late(one)) continue;
+        is_faster = is_faster || job_seconds(one) < kWorthARound * before;
+        realised_.push_back(std::move(one));
+      }
+    return is_faster;
+  }
+
   void add_best_of(std::vector<Candidate> candidates) {
     std::stable_sort(candidates.begin(), candidates.end(), [this](const auto& a, const auto& b) {
       return job_seconds(a) < job_seconds(b);
@@ -603,6 +583,8 @@ class Search {
     std::stable_sort(realised_.begin(), realised_.end(), better);
     add_fuller();
     std::stable_sort(realised_.begin(), realised_.end(), better);
+    for (int round = 0; round < kPassRounds && add_other_passes(); ++round)
+      std::stable_sort(realised_.begin(), realised_.end(), better);
     std::erase_if(realised_, [](const Candidate& one) { return !one.simulated; });
   }
 

@@ -33,8 +33,8 @@ MACHINES = (
 NOTES = """## What it says
 
 - **Blocks beside MoE-Gen**: planned almost as fast as its Mixtral-8x7B with the same bytes, 1.4 to 3.7 times as fast in
-  decode with the larger ones; in int4 2 to 6.5 times, since a quarter of the bytes goes up the link. The GPU's arithmetic is
-  taken as 50 to 75 % of its data sheet's for 64 rows and more: prompts are as sure as that.
+  decode with the larger ones; in int4 2 to 6.5 times, since a quarter of the bytes goes up the link. The GPU's
+  arithmetic is taken as 50 to 75 % of its data sheet's for 64 rows and more: prompts are as sure as that.
 - **One user beside a GPU**: slots in host memory hold the experts of late, the CPU multiplies them, and the disk brings
   what is missing. DeepSeek-V3 on the 24 GB GPU decodes 3.9 tokens/s, on the laptop 0.72; when every pass waited for all
   experts it was 0.030 and 0.014. Qwen3-235B on the laptop: 1.95, was 0.045.
