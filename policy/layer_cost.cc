@@ -27,8 +27,8 @@ bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, Compu
 }
 
 // Of a mixture's stacked experts: the share that a micro-batch's tokens touch when each goes to its
-// own few, and the rows of x that each of those multiplies. All of them and all of its `rows` for
-// other matrices.
+// own few experts, and the rows of x that such an expert multiplies. Of another matrix the share is
+// 1, and all `rows` meet it.
 struct Routed {
   double share = 1;
   int64_t rows = 0;

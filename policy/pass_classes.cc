@@ -24,7 +24,7 @@ constexpr double kEqualLanes = 0.02;
 
 // Passes that ask wait for their routes, which lanes do not show: they ask from this gain on.
 constexpr double kWorthAsking = 0.9;
-// The border of those that do is found to one of so many parts.
+// The border between passes that ask and larger ones is found to one of so many parts.
 constexpr int64_t kDemandSteps = 16;
 
 // `plan` with passes of all sizes in one class.

@@ -483,9 +483,9 @@ class Search {
     add_best_of(std::move(fuller));
   }
 
-  // What larger and smaller passes of prompts do to the best candidate, with its KV where it is and
-  // with all of it where the device computes: a linear program of each was solved, and its lines
-  // are not straight where experts are asked for. Whether one is faster.
+  // Adds the best candidate with larger and smaller passes of prompts, with its KV where it lies
+  // and with all KV where the device computes: linear programs misjudge passes that load experts.
+  // Says whether one of these candidates is faster.
   bool add_other_passes() {
     const SearchConstraints& fixed = request_.constraints;
     const Candidate best = realised_.front();

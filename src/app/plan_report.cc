@@ -161,6 +161,21 @@ constexpr Resource kResources[] = {
        return true;
      }}};
 
+// Tokens a second of a block's prompts, and of its new tokens behind the first.
+struct PhaseRates {
+  double prefill = 0;
+  double decode = 0;
+};
+
+PhaseRates phase_rates(const Prediction& prediction, const policy::JobShape& job) {
+  const auto sequences = static_cast<double>(prediction.block_sequences);
+  const auto rate = [](double tokens, double seconds) {
+    return seconds > 0 ? tokens / seconds : 0;
+  };
+  return {rate(sequences * job.prompt_tokens, prediction.prefill_seconds),
+          rate(prediction.new_tokens - sequences, prediction.decode_seconds)};
+}
+
 std::optional<MixtureWhatIfs> mixture_of(const std::optional<WhatIfs>& what_ifs) {
   return what_ifs ? what_ifs->mixture : std::nullopt;
 }
@@ -261,16 +276,11 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
                     {"pass_tokens", policy.pass_tokens},
                     {"page_tokens", policy.page_tokens}};
   json["policy_file"] = Json::parse(policy::policy_to_json(policy));
-  const double decoded = prediction.new_tokens - static_cast<double>(prediction.block_sequences);
-  const double prompts =
-      static_cast<double>(prediction.block_sequences) * request.job.prompt_tokens;
-  const auto rate = [](double tokens, double seconds) {
-    return seconds > 0 ? tokens / seconds : 0;
-  };
+  const PhaseRates rates = phase_rates(prediction, request.job);
   json["predicted"] = {{"prefill_s", prediction.prefill_seconds},
                        {"decode_s", prediction.decode_seconds},
-                       {"prefill_tokens_per_s", rate(prompts, prediction.prefill_seconds)},
-                       {"decode_tokens_per_s", rate(decoded, prediction.decode_seconds)},
+                       {"prefill_tokens_per_s", rates.prefill},
+                       {"decode_tokens_per_s", rates.decode},
                        {"tokens_per_s", job_tokens_per_second(best, request.job)},
                        {"job_s", job_blocks(best, request.job) * prediction.seconds()},
                        {"latency_s", prediction.latency_seconds()},
@@ -302,7 +312,6 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   const Policy& policy = best.policy;
   const ModelShape& model = *request.input.model;
   const Prediction& p = prediction_of(best);
-  const double prompt_tokens = static_cast<double>(p.block_sequences) * request.job.prompt_tokens;
   std::string text = fmt::format(
       "{} ({:.1f} billion parameters, {} of {}) on {}\n{} sequences, {:.0f} prompt tokens and "
       "{:.0f} "
@@ -344,13 +353,11 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   text += mixture_text(mixture_facts(request, best), mixture_of(what_ifs));
   const double blocks = job_blocks(best, request.job);
   const char* of_a_block = blocks > 1 ? ", in a block" : "";
-  text +=
-      fmt::format("  prefill      {:>10}  {:10.2f} tokens/s{}\n", format_seconds(p.prefill_seconds),
-                  p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0, of_a_block);
-  const double decoded = p.new_tokens - static_cast<double>(p.block_sequences);
-  text +=
-      fmt::format("  decode       {:>10}  {:10.2f} tokens/s{}\n", format_seconds(p.decode_seconds),
-                  p.decode_seconds > 0 ? decoded / p.decode_seconds : 0, of_a_block);
+  const PhaseRates rates = phase_rates(p, request.job);
+  text += fmt::format("  prefill      {:>10}  {:10.2f} tokens/s{}\n",
+                      format_seconds(p.prefill_seconds), rates.prefill, of_a_block);
+  text += fmt::format("  decode       {:>10}  {:10.2f} tokens/s{}\n",
+                      format_seconds(p.decode_seconds), rates.decode, of_a_block);
   text +=
       fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {}{} a block\n",
                   format_seconds(blocks * p.seconds()), job_tokens_per_second(best, request.job),

@@ -119,7 +119,7 @@ std::map<uint64_t, Answer> run_together(const std::string& model, const Case& of
   return std::move(sink.answers);
 }
 
-// How many requests of a case get other bits beside the others than alone.
+// The number of a case's requests whose bits in company differ from their bits alone.
 int differing(const std::string& model, const Case& of, Met& met) {
   auto together = run_together(model, of, met);
   int found = 0;
